@@ -35,7 +35,7 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 50, 50)
 
 
-# with the longest tests, or with servers to start: last, one process would wait for the other
+# files with the longest tests, or with servers to start: at the end, a process would wait for them
 FIRST = ("scripts/test_scripts.py::test_all", "examples/test_wmt14", "checkpoints/test_killed")
 
 
@@ -56,9 +56,9 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def lasting():
-    """Spare the garbage collector what lives as long as the tests: these, and what they import.
+    """Spare the garbage collector what lives as long as the tests: tests, and what they import.
 
-    statsmodels collects garbage in every call, which takes a second beside all of transformers.
+    statsmodels collects garbage in every call: a second if all of transformers is imported.
     """
     gc.collect()
     gc.freeze()

@@ -239,9 +239,9 @@ def _long_text(name, length):
     return side, read, read(side)
 
 
-#: rounding puts a token into another bucket; packs compare those of the same buckets
+#: rounding puts tokens into other buckets; tests of packs compare models with equal buckets
 HASHED = tuple(name for name in NAMES if name.startswith("reformer:"))
-#: sums are tested at 1,024 tokens, their terms alone at 4,096, and DAPE's hidden units there slowly
+#: sums of encodings are tested at 1,024 tokens, single ones at 4,096, but DAPE there is slow
 LONG = [(name, 1024 if "+" in name else 4096) for name in NAMES if name not in HASHED]
 LONG += [(f"{layer}:shaw", 4096) for layer in ("shaw_values", "shaw_per_head")]
 HALF = [("dape", 1024, torch.float16, 0.02)]

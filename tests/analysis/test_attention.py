@@ -1,4 +1,4 @@
-"""Rank and sparsity of attention matrices: the figures, what they are of, and what is refused."""
+"""Rank and sparsity of attention matrices: the figures, their matrices, and what is refused."""
 
 from argparse import Namespace
 

@@ -1,4 +1,4 @@
-"""Averaging checkpoints: the mean, what stays, what the command finds, and what is refused."""
+"""Averaging checkpoints: the mean, what is kept, what the command finds, and what is refused."""
 
 import argparse
 import fractions
@@ -190,7 +190,7 @@ def test_checkpoints_of_two_trainings_are_refused(save, signs, says):
 
 @pytest.fixture
 def training(tmp_path):
-    """Make the folder of a training with 12 epochs, a save every 5 updates, and 3 best."""
+    """Make the folder of a training with 12 epochs, a save every 5 updates, and the 3 best."""
     folder = tmp_path / "run"
     folder.mkdir()
 

@@ -67,7 +67,7 @@ def test_what_a_program_changes_after_the_command_line_is_checked():
 @pytest.mark.parametrize("encoding", ["rotary", "learned", "sinusoidal", "learned+rotary"])
 @pytest.mark.parametrize("family", ["posenc_masked_lm", "posenc_transformer", "posenc_lm"])
 def test_a_model_records_the_same_settings_wherever_they_were_completed(family, encoding):
-    """On the command line, or where the model is built, as under hydra."""
+    """Settings are completed on the command line, or, as under hydra, with the model."""
     small = {"posenc_masked_lm": "encoder", "posenc_lm": "decoder"}.get(family)
     sides, records = [small] if small else ["encoder", "decoder"], []
     words = [word for side in sides for word in shape(1, 8, 8, 2, side)]

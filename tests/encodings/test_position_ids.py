@@ -1,6 +1,6 @@
 """--position-ids: the positions of rules, and encodings at any positions.
 
-That models with rules decode, pad and train as others do is in tests/test_properties.py.
+tests/test_properties.py tests that models with rules decode, pad and train as others do.
 """
 
 from argparse import Namespace
@@ -102,7 +102,7 @@ def encode(model, source, ids):
     return model.encoder(source)["encoder_out"][0]
 
 
-#: of every place that reads positions; test_formulas.py has the logits of each encoding
+#: encodings of every place that reads positions; test_formulas.py tests the logits of each
 ENCODERS = ["learned", "rotary", "bert_ad", "t5", "tupe", "softmax:rotary+deberta"]
 ENCODERS += ["shaw_values:rotary+shaw", "favor:rotary"]
 

@@ -20,7 +20,7 @@ PROGRAMS = [row for row in ROWS if ".py " in row[0]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Small texts, archives of other content, and a folder whose settings are others."""
+    """Small texts, archives with wrong content, and a folder made with other settings."""
     root = tmp_path_factory.mktemp("mistakes")
     for name in ("texts", "raw", "made", "model"):
         (root / name).mkdir()

@@ -15,7 +15,7 @@ FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
 
 
 def put(folder, files):
-    """Write files for each split; a name that has none is that of one file."""
+    """Write files for each split; a name without ``{}`` is that of one file."""
     for name, content in files.items():
         for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
             path = folder / name.format(split)

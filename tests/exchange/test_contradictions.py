@@ -98,7 +98,7 @@ def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
 
 @pytest.mark.parametrize("target, name", [("hf-llama", "llama"), ("hf-roberta", "roberta")])
 def test_a_dictionary_that_is_cut(tmp_path, out, target, name):
-    """At a line, so that what is left looks like a dictionary; 44 of 48 symbols look padded."""
+    """Cut at a line, so that the rest looks like a dictionary; 48 rows for 44 look like padding."""
     pytest.importorskip("safetensors", reason="exporting needs the package")
     words = [*WORDS, "x1", "x2", "x3", "x4"][: 43 if name == "roberta" else 44]
     convert("export", target, checkpoint_of(tmp_path / "ours", name, words), tmp_path / name)

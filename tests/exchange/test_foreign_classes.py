@@ -246,7 +246,7 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
 
 @pytest.mark.parametrize("dtype", ["float16", None])
 def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch, capsys, dtype):
-    """They are right imports; one with another base is found."""
+    """Both imports are right; a table with another base is found."""
     source, row = tmp_path / "source", THEIRS["roformer"]
     model = their_model(transformers, source, row)
     if dtype is None:

@@ -172,7 +172,7 @@ print("RESULTS" + json.dumps(results))
 
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_logits_are_the_same(name, transformers, tmp_path, capsys):
-    """``--verify`` compares padded batches; texts as long as the model takes."""
+    """``--verify`` compares padded batches of texts as long as the model takes."""
     other = WORDS[::-1] + ["more"] if name == "two dictionaries" else None
     path = write_translation(tmp_path / "ours", *WITH_CODE[name], target=other)
     convert("export", "hf-remote-code", path, tmp_path / "theirs", "--verify")

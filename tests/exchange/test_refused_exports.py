@@ -22,7 +22,7 @@ from fairseq_posenc.models.masked_lm import MASKED_LM
 pytestmark = pytest.mark.refusals
 
 CODE, SIZE = "hf-remote-code", "--decoder-output-dim 8"
-#: Settings of a language model that the class of RoFormer has not.
+#: Settings of a language model that the class of RoFormer lacks.
 OF_LM = {"lm_head": "projection", "no_scale_embedding": False, "layernorm_embedding": False}
 
 

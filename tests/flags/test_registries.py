@@ -106,7 +106,7 @@ class Gained(nn.Module):
 
 @pytest.fixture()
 def registered():
-    """The registries with an entry more each; as they were, afterwards."""
+    """The registries with further entries, which are removed afterwards."""
     with registries_as_before():
         described = {"paper": PAPER, "summary": "of a test"}
         register_encoding("own_looking", **described)(Looking)
@@ -154,7 +154,7 @@ def test_content_terms_see_the_input_padding_and_products(registered):
 
 @torch.no_grad()
 def test_values_of_content_terms_are_added_or_refused(registered):
-    """Without another word than the method: values are shifted by 3 in every layer."""
+    """The method alone is enough: values are shifted by 3 in every layer."""
     plain = own_model("--position-encoding", "none").encoder.layers[0].self_attn
     valued = own_model("--position-encoding", "own_valued").encoder.layers[0].self_attn
     valued.load_state_dict(plain.state_dict())

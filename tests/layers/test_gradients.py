@@ -33,7 +33,7 @@ def test_gradients_of_all_parameters(name, form):
     source[0, :2] = PAD
     parameters = parameters_of(model)
     for key, parameter in parameters.items():
-        if "position" in key:  # larger than they start, so that no error drowns
+        if "position" in key:  # larger than at the start, so that errors show
             torch.nn.init.normal_(parameter, std=0.5)
 
     def logits(*_):  # gradcheck changes the parameters in place

@@ -63,7 +63,7 @@ def write_gau(folder, state=None, **config):
 
 
 def v2_weights():
-    """The weights of the first version without biases, norms and the inside of its head."""
+    """The weights of RoFormer without its biases, its norms and the inner layers of its head."""
     return {
         name: value
         for name, value in roformer_weights().items()

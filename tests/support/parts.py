@@ -86,7 +86,7 @@ def slow_attention(q, k, v, scale, allowed, bias=None):
 
 
 def storage_of(tensor):
-    """The memory behind a tensor, of which it may be a view."""
+    """The memory of a tensor, which may be a view of a part of it."""
     return tensor.untyped_storage() if TORCH_VERSION >= (2, 0) else tensor.storage()
 
 

@@ -35,7 +35,7 @@ class Marks(NamedTuple):
     # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` after a part says that it is of
     # the second segment
     pair: str
-    inputs: List[str]  # what the model reads
+    inputs: List[str]  # names of the model's inputs
 
 
 #: Every text of a language model begins with ``</s>``.
@@ -147,7 +147,7 @@ class Texts:
         """Write a tokenizer.
 
         Args:
-            inputs: what the class reads.
+            inputs: names of the inputs of the class.
             hides: whether the class can have symbols that it never produces.
 
         Raises:
