@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -31,7 +31,7 @@ def pytest_collectstart():
 
 
 def pytest_collection_finish():
-    """Look for garbage seldom: tests make little."""
+    """Collect garbage seldom: tests make little."""
     gc.set_threshold(100_000, 50, 50)
 
 
@@ -83,7 +83,7 @@ def once(tmp_path_factory):
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # of all processes
+        root = root.parent  # a folder of all processes
 
     def folder_of(name, fill):
         folder, done = root / name, root / f"{name}.done"

@@ -224,7 +224,7 @@ def test_what_is_saved_and_loaded_or_copied_is_the_same_and_independent(name, tm
 
 @functools.lru_cache(maxsize=1)  # the dtypes of one encoding follow each other
 def _long_text(name, length):
-    """A side of one layer, how it reads a long text, and what it makes of it in float32.
+    """A side of one layer, a function by which a side reads a long text, its output in float32.
 
     The encoder, or the decoder, without a source, if only decoders can have the encoding.
     """

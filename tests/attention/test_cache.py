@@ -105,7 +105,7 @@ def test_a_reorder_moves_only_what_hypotheses_do_not_share(moved):
 
 
 def test_hypotheses_that_share_nothing_move_in_memory_that_layers_share(moved):
-    """No room for further tokens is copied, and three layers take turns in four memories."""
+    """Room for further tokens is not copied, and three layers take turns in four memories."""
     draw, layers, state = torch.Generator().manual_seed(0), [Layer() for _ in range(3)], {}
     for layer in layers:
         append(layer, state, new_tokens(3, 10, draw))

@@ -66,7 +66,7 @@ class TestNumbers:
     @every_rotation
     @either_direction
     def test_products_in_bfloat16(self, kernel, rotary, causal, monkeypatch):
-        """As on a GPU: errors are those of single products, whatever the number of keys."""
+        """As on a GPU: errors are as small as of single products, whatever the number of keys."""
         layer = layer_of(kernel, rotary).double()
         x = torch.randn(B, 300, H * D, dtype=torch.float64, requires_grad=True)
         weights = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)

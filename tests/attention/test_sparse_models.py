@@ -49,7 +49,7 @@ def test_the_tokens_of_the_first_text_are_global(encoding):
         if "global" in name or "position" in name:
             torch.nn.init.normal_(parameter, std=0.3)
     encoder = model.encoder.sentence_encoder
-    # padding on the left, length of the first text if a second follows, end of all
+    # padding on the left, length of the first text if a second follows, end of the row
     rows = [(5, 4, 40), (0, 6, 33), (0, 14, 40), (1, None, 20), (3, 3, 40)]
     tokens = torch.full((len(rows), 40), PAD)
     for row, (start, first, end) in enumerate(rows):

@@ -29,7 +29,7 @@ def reader(request, monkeypatch):
 
 
 def fairseq_state():
-    """Build what fairseq-train --eval-bleu saves, in small."""
+    """Build a small version of what fairseq-train --eval-bleu saves."""
     embedding = torch.arange(6.0).reshape(3, 2)
     return {
         "args": None,

@@ -67,7 +67,7 @@ def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(broken):
     *parts, _ = re.split(r"^spent (.*)\n", finished.stdout, flags=re.MULTILINE)
     for words, text, spent in zip(HELP, parts[::2], parts[1::2]):
         assert text.startswith(" ".join(["usage: fairseq-posenc", *words]))
-        assert len(text.splitlines()) <= 50  # a screen
+        assert len(text.splitlines()) <= 50  # it fits on a screen
         assert float(spent) < 1
     assert len(parts) == 2 * len(HELP)
 

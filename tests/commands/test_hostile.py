@@ -79,7 +79,7 @@ def places(toy, trained, corpus, trained_lm, once):
             if not path.name.startswith("dict."):
                 os.link(path, folder / "no_dictionary" / path.name)
         shutil.copytree(toy.separate, folder / "unequal")
-        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # both sides of two splits
+        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # sides of two splits
             shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
         from fairseq_posenc.checkpoints.reading import read_checkpoint
 

@@ -104,7 +104,7 @@ CHOICES = [
     *({"feed_forward": name} for name in FEED_FORWARDS),
 ]
 CHOICES = [choice for choice in CHOICES if choice.get("attention") != "linformer"]  # not causal
-#: what some models refuse instead, and text that has to be in a dictionary
+#: flags that some models refuse instead, and flags whose text has to be in a dictionary
 REFUSED = {"attention", "position_ids", "gau_chunk", "position_separators", "position_digits"}
 FIELDS = {field.name: field for field in dataclasses.fields(LANGUAGE_MODEL.dataclass)}
 #: where settings of a training have an effect

@@ -133,7 +133,7 @@ def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
 
 
 def task_of(name):
-    """The little of a task that building a model needs."""
+    """The part of a task that building a model needs."""
     task = TranslationTask()
     task.cfg = OmegaConf.create({"_name": name, "tokens_per_sample": 16})
     return task

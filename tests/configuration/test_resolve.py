@@ -78,7 +78,7 @@ OF_FAMILY = {
 
 
 def task_of(name):
-    """The little of a task that building a model needs."""
+    """The part of a task that building a model needs."""
     settings = Namespace(_name=name, tokens_per_sample=64)
     return Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
 

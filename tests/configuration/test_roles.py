@@ -31,7 +31,7 @@ every_family = pytest.mark.parametrize("family", HYDRA)
 
 
 def flags_of(family):
-    """Flags by name, but for former names."""
+    """Flags by name, without those that are former names."""
     fields = dataclasses.fields(family.dataclass)
     return {f.name: f for f in fields if f.metadata.get("role") in ROLES}
 

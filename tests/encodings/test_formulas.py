@@ -280,9 +280,9 @@ def uniform(bound):
     return bound / math.sqrt(3)
 
 
-#: a number of rows
+#: a large number of rows or units
 MANY = 40
-#: encodings with parameters, and those of their other forms
+#: encodings with parameters, and forms with other parameters
 STARTED = [
     "shaw",
     "transformer_xl",
@@ -296,7 +296,7 @@ STARTED = [
     "dape",
 ]
 STARTED += ["t5 products", "tupe free"]
-#: deviations of the first values that are not 0.02, or 0 for biases, norms and single numbers
+#: deviations of first values other than 0.02, and other than 0 for biases, norms and scalars
 FIRST = {
     "shaw": {"key_table.weight": uniform(math.sqrt(6 / (2 * MANY + 1 + 64)))},  # Glorot's bound
     # PyTorch's bounds for linear layers with one input, and with one for each hidden unit

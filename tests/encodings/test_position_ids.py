@@ -56,7 +56,7 @@ ROWS = [
 @pytest.mark.parametrize("padding", [(0, 0), (3, 0), (0, 2)])
 @pytest.mark.parametrize(
     "rule, causal, text, table, layers",
-    [row for row in ROWS if row[0] in POSITION_RULES],  # packs have some of them
+    [row for row in ROWS if row[0] in POSITION_RULES],  # packs register some
 )
 def test_positions_of_rules(rule, causal, text, table, layers, padding):
     flags = {"position_digits": "0 1 2"}
@@ -97,7 +97,7 @@ class Given:
 
 
 def encode(model, source, ids):
-    """States of the encoder of a model that reads positions, at those of *ids*."""
+    """States of a model's encoder for *source*, whose tokens are at the positions *ids*."""
     model.encoder.assigner.rule = Given(ids)
     return model.encoder(source)["encoder_out"][0]
 

@@ -105,7 +105,7 @@ def test_other_data_and_several_samples_in_a_text_are_refused():
         criterion(mode="none")
     with pytest.raises(UsageError, match="folder: its dictionary has no symbol <answer>"):
         criterion(dictionary=Dictionary())
-    criterion(mode=None, dictionary=Dictionary())  # of a translation
+    criterion(mode=None, dictionary=Dictionary())  # a translation needs none
 
 
 # --- by fairseq's commands

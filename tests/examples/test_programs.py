@@ -69,7 +69,7 @@ def run_program(command, files, folder, monkeypatch):
 
 
 def read(content):
-    """The bytes of a content, with line feeds and tabs as \\n and \\t, and bytes as \\x1f."""
+    """The bytes of *content*, in which \\n is a line feed, \\t a tab, and such as \\x1f a byte."""
     if "\\x" in content:
         return codecs.decode(content, "unicode_escape").encode("latin-1")
     return content.replace("\\n", "\n").replace("\\t", "\t").encode()

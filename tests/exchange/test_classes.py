@@ -100,7 +100,7 @@ def other_values(field, value):
 
 @pytest.mark.parametrize("target", FIRST_ROWS)
 def test_every_setting_is_expressed_or_refused_by_name(target):
-    """In every architecture of a class, also settings that are registered later."""
+    """Every architecture of a class is tested, with settings that are registered later, too."""
     table = table_of(target)
     family, sizes = table.kind.family, SIZES[table.kind.name]
     given = EXPRESSED[FIRST_ROWS[target]].settings

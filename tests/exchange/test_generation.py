@@ -45,7 +45,7 @@ def continued(model, tokens, number):
 
 @pytest.mark.parametrize("name", ["grouped", "yarn", "share", "bloom", "gpt2"])
 def test_texts_are_continued_alike(name, made, transformers):
-    """In a batch padded in front, beyond the length in training, and by default to the longest."""
+    """In a batch padded in front, beyond the length of training, and by default to the limit."""
     path, theirs = made(name).path, made(name).theirs
     ours = load(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()

@@ -136,7 +136,7 @@ def changed(target, folder, entries):
 
 
 def others_of(value):
-    """Further values of the same type."""
+    """Other values of the same type that an entry may have."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

@@ -45,7 +45,7 @@ class GainFlags:
 
 
 class Looking(ContentBias):
-    """Something made of all that a content-dependent term may look at."""
+    """A term that reads all that a content-dependent term may read."""
 
     def forward(self, content, vectors=None):
         new = content.x.mean(-1)[:, None, :, None]  # (B, T, C) -> (B, 1, T, 1)
@@ -70,7 +70,7 @@ class Signs(QKVTransform):
 
 
 class Valued(ContentBias):
-    """No logits, and 3 for every value."""
+    """Logits of 0, and 3 added to every value."""
 
     def forward(self, content, vectors=None):
         return torch.zeros_like(content.products)
@@ -80,14 +80,14 @@ class Valued(ContentBias):
 
 
 class Sideways(DistanceBias):
-    """Distances before heads."""
+    """Logits with the dimension of distances before that of heads."""
 
     def by_distance(self, distances):
         return distances.unsqueeze(1).expand(-1, self.num_heads).float()
 
 
 class Headless(ContentBias):
-    """Logits of all heads in one."""
+    """Logits summed over the heads, without their dimension."""
 
     def forward(self, content, vectors=None):
         return content.products.sum(dim=1)

@@ -9,11 +9,11 @@ from support.helpers import FEED_FORWARDS, PAD, parameters_of, sentences, tiny
 pytestmark = pytest.mark.formulas
 
 SMALL = shape(1, 8, 8, 2)
-#: fairseq computes gelu in float32; these have an activation of their own
+#: fairseq computes gelu in float32, unlike tanh; two forms have an activation of their own
 SMOOTH = ["--activation-fn", "tanh"]
 OWN_ACTIVATION = ("ffn_swiglu:none", "ffn_geglu:none")
 CLIPPED = ("shaw", "deberta")
-#: with parameters, or products of queries and keys
+#: encodings with parameters, or with products of queries and keys
 NAMES = [*CONTENT, "learned", "rotary", "xpos", "bert_ad", "t5", "tupe", "kerple", "fire"]
 NAMES += ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
 NAMES += ["power:kerple", "shaw_per_head:shaw", "scaled:rotary"]

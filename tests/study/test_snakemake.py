@@ -109,7 +109,7 @@ class Workflow:
         )  # fmt: skip
 
     def run(self, *words, **variables):
-        """What Snakemake says; the calls of fairseq's commands meanwhile are those in ``calls``."""
+        """Snakemake's status and output; ``calls`` gets the calls of fairseq's commands."""
         self.calls.write_text("")
         process = self.start(*words, **variables)
         said, _ = process.communicate(timeout=600)

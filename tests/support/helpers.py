@@ -93,7 +93,7 @@ def copies(build):
 
 
 class TranslationTask:
-    """The little of a translation task that building a model needs."""
+    """The part of a translation task that building a model needs."""
 
     source_dictionary = target_dictionary = VOCABULARY
     cfg = Namespace(_name="translation")

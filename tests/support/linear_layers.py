@@ -75,7 +75,7 @@ def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
 
 
 def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
-    """Outputs of features, all at once."""
+    """The outputs for all tokens at once, given the features *q* and *k*."""
     if causal:
         return attend_causally(q, k, v, empty_state(v, q.size(3)), epsilon, per_feature, turn)[0]
     return attend_to_state(q, summarize_keys(k, v, turn), epsilon, per_feature, turn)

@@ -1,4 +1,4 @@
-"""Encodings and kernels outside of any model, and a second opinion on attention."""
+"""Encodings and kernels outside of any model, and attention by loops."""
 
 import math
 from argparse import Namespace
@@ -49,7 +49,7 @@ def places_of(length, keys=None):
 
 
 def prepared_by(layer, batch):
-    """What a self-attention gets of a batch, as in a stack."""
+    """What a stack prepares of a batch for a self-attention."""
     alone = Namespace(kinds={(0, 0): layer})
     return positions.PositionedStack.prepare(alone, batch)[0, 0]
 

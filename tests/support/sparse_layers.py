@@ -1,4 +1,4 @@
-"""Flags of attention to some keys, of every kind."""
+"""Flags of every kind of attention to some keys."""
 
 import pytest
 import torch

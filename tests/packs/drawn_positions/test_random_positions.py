@@ -23,7 +23,7 @@ from tests.configuration.test_roles import checkpoint_of
 
 pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
-#: those in gated units, whose values have no positions
+#: encodings in gated units, whose values have no positions
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
 
 
@@ -70,7 +70,7 @@ def test_padded_texts_have_the_first_of_a_sample_and_an_untied_cls_position_0(na
 @pytest.mark.parametrize("name", ["sinusoidal", "learned+t5", "learned+transformer_xl"])
 @torch.no_grad()
 def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch):
-    """SHAPE: the vectors that are added move, and what knows distances alone notices nothing."""
+    """SHAPE: the vectors that are added move, and terms of distances alone stay the same."""
     flags = ("--random-positions", "40", "--position-sampler", "shift")
     model, plain = tiny(name, *flags), tiny(name)
     plain.load_state_dict(model.state_dict())

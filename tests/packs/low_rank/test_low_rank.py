@@ -170,7 +170,7 @@ def names(found):
 
 
 def in_attention(found):
-    """Names of the parameters of attentions, their layer norms included, by modules."""
+    """Names of the parameters of attentions and of their layer norms, found by their modules."""
     inside = set()
     for path, module in found.named_modules():
         if isinstance(module, MultiheadAttention) or path.endswith("attn_layer_norm"):

@@ -47,7 +47,7 @@ def test_a_dictionary_of_words_or_numbers_marks_none():
     for symbols in ("a b c".split(), [str(n) for n in range(99)], []):
         assert marked_words(dictionary_of(symbols)) is None
     many = [f"w{number}" for number in range(300)]
-    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one in 300: a word
+    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one in 300 is a word
 
 
 def test_the_longest_phrase_of_whole_words_is_joined():
