@@ -136,7 +136,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     difference = same = None
     quantization, text = wanted.get("quantization") or "float32", wanted.get("verify_file")
     versions = {"quantization": quantization, "fairseq_posenc": __version__}
-    told = {"kind": kind.name, **limits, **versions}  # what translating reads
+    told = {"kind": kind.name, **limits, **versions}  # read before translating
     with new_folder(wanted.out) as side:
         spec.validate()
         spec.optimize(quantization=wanted.get("quantization"))

@@ -2,7 +2,7 @@
 
 Masked and causal language models and sequence and token classifiers can be imported, including
 those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  A causal RoFormer
-has the output layer of a masked one and attends to the left; it becomes such a language model.
+has the output layer of a masked one and attends to the left; the imported model does so, too.
 
 Its pairs of channels are interleaved (RoFormer Eq. 26).  The saved sine table is checked and left
 out, since rotary computes it.  Token types become segments.  A sequence classifier applies

@@ -88,8 +88,8 @@ def _entries(
 
     Args:
         act: the activation if config.json does not name one.
-        scaled: whether embeddings are multiplied by √C if config.json does not say so or otherwise.
-        rates: rates of dropout that are not 0 if config.json has no such entry.
+        scaled: whether embeddings are multiplied by √C, if config.json does not say.
+        rates: the rates of dropout, other than 0, of entries that config.json lacks.
     """
     sizes = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     return (
