@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -31,11 +31,11 @@ def pytest_collectstart():
 
 
 def pytest_collection_finish():
-    """Look for garbage seldom: tests make little."""
+    """Collect garbage seldom: tests make little."""
     gc.set_threshold(100_000, 50, 50)
 
 
-# with the longest tests, or with servers to start: last, one process would wait for the other
+# files with the longest tests, or with servers to start: at the end, a process would wait for them
 FIRST = ("scripts/test_scripts.py::test_all", "examples/test_wmt14", "checkpoints/test_killed")
 
 
@@ -56,9 +56,9 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def lasting():
-    """Spare the garbage collector what lives as long as the tests: these, and what they import.
+    """Spare the garbage collector what lives as long as the tests: tests, and what they import.
 
-    statsmodels collects garbage in every call, which takes a second beside all of transformers.
+    statsmodels collects garbage in every call: a second if all of transformers is imported.
     """
     gc.collect()
     gc.freeze()
@@ -83,7 +83,7 @@ def once(tmp_path_factory):
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # of all processes
+        root = root.parent  # a folder of all processes
 
     def folder_of(name, fill):
         folder, done = root / name, root / f"{name}.done"

@@ -1,4 +1,4 @@
-"""On a GPU: what the CPU computes, in half precision, with a cache, and without waiting for it."""
+"""On a GPU: the numbers of the CPU, half precision, the cache, and how rarely the host waits."""
 
 import contextlib
 import copy

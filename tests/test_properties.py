@@ -224,7 +224,7 @@ def test_what_is_saved_and_loaded_or_copied_is_the_same_and_independent(name, tm
 
 @functools.lru_cache(maxsize=1)  # the dtypes of one encoding follow each other
 def _long_text(name, length):
-    """A side of one layer, how it reads a long text, and what it makes of it in float32.
+    """A side of one layer, a function by which a side reads a long text, its output in float32.
 
     The encoder, or the decoder, without a source, if only decoders can have the encoding.
     """
@@ -239,9 +239,9 @@ def _long_text(name, length):
     return side, read, read(side)
 
 
-#: rounding puts a token into another bucket; packs compare those of the same buckets
+#: rounding puts tokens into other buckets; tests of packs compare models with equal buckets
 HASHED = tuple(name for name in NAMES if name.startswith("reformer:"))
-#: sums are tested at 1,024 tokens, their terms alone at 4,096, and DAPE's hidden units there slowly
+#: sums of encodings are tested at 1,024 tokens, single ones at 4,096, but DAPE there is slow
 LONG = [(name, 1024 if "+" in name else 4096) for name in NAMES if name not in HASHED]
 LONG += [(f"{layer}:shaw", 4096) for layer in ("shaw_values", "shaw_per_head")]
 HALF = [("dape", 1024, torch.float16, 0.02)]

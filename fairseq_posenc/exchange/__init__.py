@@ -1,4 +1,4 @@
-"""Formats of other toolkits and engines: importing to checkpoints of this plug-in, and exporting.
+"""Formats of other toolkits and engines: importing from them, and exporting to them.
 
 :mod:`~fairseq_posenc.exchange.formats` has the registry and the interfaces.  The first use of a
 name of this package registers the formats that are shipped.
@@ -24,7 +24,7 @@ _SHIPPED = (
 _INTERFACES = ("formats", "exporter", "transfer", "native", "reader")
 
 
-def __getattr__(name: str) -> Any:  # on use: a part of the package does without all formats
+def __getattr__(name: str) -> Any:  # on use, as parts of the package need no format
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:
         for module in _SHIPPED:
             importlib.import_module(f"{__name__}.{module}")

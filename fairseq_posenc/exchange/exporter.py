@@ -1,7 +1,7 @@
 """Exporting: a model of ours is written to a temporary folder, checked, and moved into place.
 
-Some checkpoints are adapters, which are no whole models but change one.  Formats whose exporter has
-a ``target`` write them.
+Some checkpoints are adapters: they are not whole models, but change one.  Formats whose exporter
+has a ``target`` can write adapters.
 """
 
 import os
@@ -44,7 +44,7 @@ class Exported(NamedTuple):
     # what ``--verify`` compares with, or None if nothing can run the foreign model
     foreign: Optional[ForeignModel] = None
     notes: Sequence[str] = ()  # what the user should know
-    # the model that was written, and its head, None for the language-model head; set by the export
+    # the model that was written and its head (None: the language-model head); the export sets them
     checkpoint: Any = None
     head: Optional[str] = None
 
@@ -61,15 +61,15 @@ WritesWhole = Callable[[Wanted, str], Exported]
 class Adapter(NamedTuple):
     """A kind of adapter: its checkpoints of this plug-in, and its folders of another toolkit."""
 
-    flags: Tuple[Flag, ...]  # those that an export takes for it
-    import_flags: Tuple[Flag, ...]  # those that an import takes
-    is_checkpoint: Callable[[str], bool]  # true for the path of a checkpoint with nothing else
-    is_folder: Callable[[str], bool]  # true for the path of a foreign folder with nothing else
-    # writes such a checkpoint to an existing empty folder, given the request, what writes a whole
-    # model, the class of transformers that loads the folder (or None), and the folder; returns what
-    # was written, and the largest difference of the logits if the request asks for it
+    flags: Tuple[Flag, ...]  # flags of an export of an adapter
+    import_flags: Tuple[Flag, ...]  # flags of an import
+    is_checkpoint: Callable[[str], bool]  # whether a path is a checkpoint of an adapter alone
+    is_folder: Callable[[str], bool]  # whether a path is a foreign folder of an adapter alone
+    # writes an adapter, given the request, the function that writes a whole model, the class of
+    # transformers that loads the folder (or None), and an existing empty folder; returns what was
+    # written, and the largest difference of the logits if the request asks for it
     export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Exported, Optional[float]]]
-    # makes a temporary folder with the whole model: the base, changed by such a folder
+    # makes a temporary folder with the whole model: the base, changed by a foreign adapter
     merged: Callable[[Wanted], ContextManager[str]]
 
 
@@ -80,10 +80,10 @@ def adapter_in(wanted: Wanted, holds: Callable[[Adapter], bool]) -> Optional[Ada
     """The adapter that *wanted* names, or None for a whole model.
 
     Args:
-        holds: whether its path is one of a kind of adapters.
+        holds: whether its path is an adapter of a given kind.
 
     Raises:
-        UsageError: there are flags of an adapter for a whole model.
+        UsageError: flags of an adapter were given for a whole model.
     """
     found = next((each for each in ADAPTERS if holds(each)), None)
     for flag in () if found else (flag for each in ADAPTERS for flag in each.flags):
@@ -161,7 +161,7 @@ class CheckpointExporter(Exporter):
 def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[str]:
     """The head to export, by the name given with ``--head``; None is the language-model head.
 
-    Without a name it is the only head but those of pre-training, if there is one.
+    Without a name, it is the only head that is not of pre-training, if there is one.
 
     Raises:
         UsageError: there is no head of this name, or several without a name given.
@@ -184,13 +184,13 @@ def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[s
 
 
 def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
-    """An export with the file of the checkpoint, how its text was prepared, and its search.
+    """The request with the path of the checkpoint, how its text was prepared, and its search.
 
     Args:
-        wanted: its path can be a model folder, which says all of it.
+        wanted: the request; its path can be a model folder, which tells all three.
 
     Raises:
-        UsageError: a folder does not say it, or flags contradict each other.
+        UsageError: a folder does not tell them, or flags contradict each other.
     """
     if not os.path.isdir(wanted.path):
         return wanted, subwords_of(wanted), SEARCH

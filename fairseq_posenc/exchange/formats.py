@@ -23,8 +23,8 @@ from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.kinds import MASKED, Kind, Parameters, Settings
 
-#: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
-#: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
+#: Computes logits, given right-padded tokens (B, T), numbered as in fairseq, and segments (B, T):
+#: (B, T, V) in the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
 Logits = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -33,7 +33,7 @@ class ForeignModel(NamedTuple):
 
     logits: Logits  # computes its logits
     description: str  # the implementation that computes them, for messages
-    # logits of classification heads beside those of the tokens, by their names
+    # computes the logits of each further classification head, by its name
     heads: Mapping[str, Logits] = MappingProxyType({})
 
 
@@ -87,7 +87,7 @@ class Report(NamedTuple):
     notes: List[str]  # what the user should know
     difference: Optional[float] = None  # largest difference of the outputs, if they were compared
     compared_with: str = ""  # the reference of that comparison
-    # how many of how many translations of a file are identical, if compared
+    # the numbers of identical translations of a file and of all, if they were compared
     same: Optional[Tuple[int, int]] = None
     quantization: str = "float32"  # type of the weights
 
@@ -121,14 +121,14 @@ class Importer:
 
 
 class Exporter:
-    """Writes models of a format; most inherit from
-    :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter` instead, which writes folders."""
+    """Writes models of a format; most exporters inherit from its subclass
+    :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`, which writes folders."""
 
     #: The flags that it takes besides ``--verify``.
     flags: Tuple[Flag, ...] = ()
 
     def takes(self) -> Tuple[Flag, ...]:
-        """Its flags, and those of what it can export besides a whole model."""
+        """Its flags, and those of adapters if it can export them."""
         return self.flags
 
     def export(self, wanted: Wanted) -> Report:
@@ -229,10 +229,10 @@ class Expressible(NamedTuple):
     """What a format can express."""
 
     target: str  # the format, for messages
-    # names of settings whose values are all expressed, or have no effect there
+    # names of settings of which every value can be expressed, or has no effect there
     any: Collection[str]
-    # the values of other settings that are expressed; settings in neither need their defaults, if
-    # they have an effect
+    # by other settings, the values that can be expressed; a setting that is in neither collection
+    # needs its default, if it has an effect
     values: Mapping[str, Collection[Any]]
 
 

@@ -58,7 +58,7 @@ class NativeCheckpoint(NamedTuple):
     subwords: Optional[Subwords] = None  # how its text was prepared, if that is known
     notes: Sequence[str] = ()  # what a user of an export should know
     options: Mapping[str, Any] = MappingProxyType({})  # values of the flags of the export
-    search: Search = SEARCH  # that of a translation model
+    search: Search = SEARCH  # the search of a translation model
     loaded: Any = None  # the model with its task, as the loader has them
 
     @property
@@ -99,14 +99,14 @@ def _load(
     task: Any = None,
     remedy: str = loader.REMEDY,
 ) -> loader.Loaded:
-    """Load a model with all heads and *changes* of its settings, for texts that are alone."""
+    """Load a model with all heads and *changes* of its settings, for one text in a sample."""
     heads = {"load_checkpoint_heads": True} if kind is kinds.MASKED else {}
     alone = {field.name: field.metadata["default"] for field in _not_alone(kind)}
     return loader.load(path, {**heads, **changes, **alone}, task=task, remedy=remedy)
 
 
 def _not_alone(kind: kinds.Kind) -> List["dataclasses.Field[Any]"]:
-    """Settings that matter for several texts in a sample; foreign models have each text alone."""
+    """Settings that matter only for several texts in a sample; foreign models read one."""
     fields = dataclasses.fields(kind.family.dataclass)
     return [field for field in fields if field.metadata.get("alone")]
 
@@ -115,7 +115,7 @@ def _native(
     loaded: loader.Loaded, kind: kinds.Kind, saved: kinds.Settings, dictionary: str, task: Options
 ) -> NativeCheckpoint:
     """A loaded model, with its settings in training, its dict.txt, and the settings of its task."""
-    given = {  # without fairseq's classes of choices
+    given = {  # fairseq's enumerations become plain values
         name: value.value if isinstance(value, Enum) else value
         for name, value in loaded.settings.items()
         if value is not None
@@ -176,7 +176,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
 
 
 def _pretraining_heads(saved: kinds.Parameters, parameters: kinds.Parameters) -> Sequence[str]:
-    """Notes on heads of pre-training in a file; *parameters* lose those that no class has."""
+    """Notes on heads of pre-training in a file; removes those that no class has."""
     notes = []
     for module, flag in PRETRAINING.items():
         names = [name for name in saved if name.startswith(f"{module}.")]
@@ -231,7 +231,7 @@ def read_source(
 
 
 def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
-    """Load a translation model; ``position_encoding`` is that of both sides if they have one."""
+    """Load a translation model; ``position_encoding`` is that of both sides if they agree."""
     found = read_source(wanted, target, [kinds.TRANSLATION])
     encodings = encodings_by_side(found.settings)
     same = encodings["encoder"] == encodings["decoder"]

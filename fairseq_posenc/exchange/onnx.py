@@ -151,7 +151,7 @@ def record(exported: OneHead, path: str) -> bytes:
 
 
 def runner(runtime: Any, graph: bytes) -> Callable[[Tensor], Tensor]:
-    """Runs *graph* on a CPU."""
+    """A function that runs *graph* on a CPU."""
     session = runtime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     return lambda tokens: torch.from_numpy(session.run(None, {"tokens": tokens.numpy()})[0])
 

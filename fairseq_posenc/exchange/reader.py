@@ -51,12 +51,12 @@ class Config(NamedTuple):
         return default if value is None else value
 
     def size(self, key: str, default: Optional[int] = None) -> int:
-        """A size of tensors or their number, which must be there if *default* is None."""
+        """A size or a number of tensors; the entry must be there if *default* is None."""
         wanted = f"a whole number from 1 to {self.largest}, the most rows or columns of a tensor"
         return self._checked(key, default, lambda v: _is(v, int) and 0 < v <= self.largest, wanted)
 
     def length(self, key: str, default: Optional[int] = None) -> int:
-        """A number of tokens, such as the longest text, which must be there without *default*."""
+        """A number of tokens, such as a longest text; it must be there if *default* is None."""
         wanted = f"a whole number from 1 to {LONGEST}"
         return self._checked(key, default, lambda v: _is(v, int) and 0 < v <= LONGEST, wanted)
 
@@ -66,7 +66,7 @@ class Config(NamedTuple):
         return self._checked(key, default, lambda v: _is(v, int, float) and 0 <= v <= 1, wanted)
 
     def factor(self, key: str, default: Optional[float] = None) -> float:
-        """A number above 0, which must be there if *default* is None."""
+        """A number above 0; the entry must be there if *default* is None."""
         wanted = "a number above 0"
         return self._checked(
             key, default, lambda v: _is(v, int, float) and 0 < v < math.inf, wanted
@@ -82,7 +82,7 @@ class Config(NamedTuple):
         return self._replace(path=f"{self.path}: {key}", entries=entries)
 
     def without_aliases(self, aliases: Mapping[str, str]) -> "Config":
-        """The same entries, those with several names under one of them.
+        """These settings with every entry under one name alone.
 
         Args:
             aliases: the other names, each with the one that stays.
@@ -141,8 +141,8 @@ class Vocabulary(NamedTuple):
 
     symbols: List[str]  # the ordinary symbols, one per line of dict.txt
     counts: List[int]  # their frequencies
-    # foreign number of each symbol of fairseq's dictionary, (V,); those that it lacks get
-    # numbers after its last
+    # foreign number of each symbol of fairseq's dictionary, (V,); symbols that the foreign
+    # vocabulary lacks get numbers after its last
     order: Tensor
     source: str  # its file, for messages
     names: Dict[str, str]  # its names of fairseq's special symbols
@@ -170,7 +170,7 @@ class Vocabulary(NamedTuple):
         return torch.cat((tensor, zeros))[self.order]
 
     def text(self, adds_mask: bool = True) -> str:
-        """The content of dict.txt, for a task that appends ``<mask>``, or does not."""
+        """The content of dict.txt, which lists ``<mask>`` unless the task adds it."""
         lines = [f"{symbol} {count}\n" for symbol, count in zip(self.symbols, self.counts)]
         in_text = MASK in self.names and not adds_mask
         return "".join([*lines, f"{MASK} 1\n"] if in_text else lines)

@@ -1,8 +1,8 @@
 """RoFormerV2, GAU-alpha and TUPE as released, computed from their formulas in float64.
 
-Deliberately independent of the package's layers: ``--verify`` compares the two, since transformers
-has none of these models.  Each sequence is computed separately; in the first two without its
-padding, which all released versions mask.
+This code is deliberately independent of the package's layers: ``--verify`` compares them with it,
+since transformers has none of these models.  Each sequence is computed separately, and in the first
+two models without its padding, which all released versions mask.
 
 RoFormer, Su et al., Neurocomputing 568, 2024, Eq. 5 to 8 (in arXiv 2104.09864, 13 to 16);
 "Implementation and Experiments for GAU-based Model", Liu (called GAU below), sections 2.3 and 4.1;
@@ -220,7 +220,7 @@ class ReleasedTUPE:
 
 
 def _bucket(distance: int, buckets: int, farthest: int) -> int:
-    """T5's bidirectional bucket of key minus query."""
+    """T5's bidirectional bucket of a distance, key minus query."""
     half = buckets // 2
     exact = half // 2
     steps = abs(distance)

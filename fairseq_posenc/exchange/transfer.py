@@ -47,7 +47,7 @@ def new_checkpoint(
     for name, language in zip(("source_lang", "target_lang"), kind.languages):
         cfg.task[name] = language
     if kind is kinds.MASKED and cfg.model.num_segments > 1:
-        cfg.model.segments = PAIRS  # these models were trained so
+        cfg.model.segments = PAIRS  # as these models were trained
     done = {"criterion_name": kind.criterion[1], "optimizer_name": None}
     epoch = {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
     return {
@@ -110,7 +110,7 @@ def import_checkpoint(importer: formats.Importer, wanted: formats.Wanted) -> for
         with staging(wanted.out) as side:
             path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
             text = imported.vocabulary.text(kind.adds_mask)
-            # fairseq's task finds those of its languages
+            # fairseq's task looks for the dictionary of each language
             for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
                 Path(side, name).write_text(text, "utf-8")
             if imported.labels:

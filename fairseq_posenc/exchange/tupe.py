@@ -45,7 +45,7 @@ _STACK, _HEAD = "decoder.sentence_encoder.", "decoder.lm_head."
 _POSITIONS, _RELATIVE = _STACK + "pos.weight", _STACK + "relative_attention_bias.weight"
 _BIAS = "position_bias."
 _TABLE, _Q = kinds.ENCODER + _BIAS, _BIAS + "tupe.q_proj"
-#: The constant of the logits' divisor √(aD), a flag of later versions.
+#: The constant a in the logits' divisor √(aD), which is a flag in later versions.
 _SCALE = "attn_scale_factor"
 _BUCKETS = (
     t.entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
@@ -162,7 +162,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
 
 
 def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) -> List[str]:
-    """Move the tables of positions, complete the heads, and undo another divisor of the logits."""
+    """Move the tables of positions, complete the heads, and undo a different divisor of logits."""
     table = reader.take(_POSITIONS)
     reader.put(_TABLE + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
     reader.put(_TABLE + "tupe.table.weight", table[1:].clone(), _POSITIONS)

@@ -52,7 +52,7 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
 
 
 def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
-    """Sources (3, S) that end with ``</s>``, and targets (3, S) that begin with it; pads two rows.
+    """Sources (3, S) that end with ``</s>``, targets (3, S) that begin with it; 2 rows are padded.
 
     *sizes* are V of the source and of the target.
     """
@@ -75,7 +75,7 @@ def compare(
 
     Args:
         model: the model, loaded from its file, in evaluation mode.
-        kind: what it is; the tokens of a language model are all in the first segment.
+        kind: its kind; the tokens of a language model are all in the first segment.
 
     Returns:
         the largest absolute difference of logits, padding excluded.
@@ -133,8 +133,8 @@ def _check_causal(
         one, other = (logits(x, segments[:1])[0, 0] for x in (tokens[:1], others))
     if not torch.allclose(one, other, equal_nan=True):
         raise UsageError(
-            f"{source}: {description} reads later tokens, so there is nothing to compare with (5.9 "
-            "to 5.17 do); install transformers 5.18 or newer; nothing was written"
+            f"{source}: {description} reads later tokens, so there is nothing to compare with "
+            "(versions 5.9 to 5.17 do); install transformers 5.18 or newer; nothing was written"
         )
 
 

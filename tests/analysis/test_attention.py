@@ -1,4 +1,4 @@
-"""Rank and sparsity of attention matrices: the figures, what they are of, and what is refused."""
+"""Rank and sparsity of attention matrices: the figures, their matrices, and what is refused."""
 
 from argparse import Namespace
 
@@ -197,7 +197,7 @@ def test_files_that_are_none_of_ours(folder):
             main(["analyse", str(model), str(folder / text)])
 
 
-@pytest.mark.parametrize("flags, words", rows_of("no_matrix.txt"))  # of packs
+@pytest.mark.parametrize("flags, words", rows_of("no_matrix.txt"))  # rows of packs
 def test_layers_without_one_matrix_are_named(flags, words, folder):
     _, path = masked_lm_file(folder, "rotary", *flags.split())
     with pytest.raises(UsageError, match=words):

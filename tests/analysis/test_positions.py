@@ -1,4 +1,4 @@
-"""Pictures of positions: the numbers behind them, and that they are drawn."""
+"""Pictures of positions: the numbers that they show, and that they are drawn."""
 
 import cmath
 
@@ -166,14 +166,14 @@ def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["learned+rotary", "transformer_xl", "dape", "shaw", "tupe"])
 def test_what_has_such_a_term_or_a_table(encoding, tmp_path):
-    """Terms are those that are not zero without content."""
+    """Terms are drawn only if they are not zero without content."""
     (side,) = plotted.read_sides(masked_lm_file(tmp_path, encoding)[1])
     assert bool(plotted.layer_terms(side, 5)) == (encoding in ("transformer_xl", "dape"))
     assert bool(plotted.learned_table(side, 5)) == (encoding == "learned+rotary")
 
 
 def test_encodings_that_differ_by_layer(tmp_path):
-    """Each has its own layers and parameters."""
+    """Each encoding has its own layers and parameters."""
     model, path = masked_lm_file(tmp_path, "none,transformer_xl")
     none, last = plotted.read_sides(path)
     assert (none.layers, last.layers) == ([0], [1])

@@ -1,6 +1,6 @@
 """Attention against loops in float64, fused and explicit, and grouped queries.
 
-A model of fewer key heads is a full one whose key heads are equal in groups.
+A model with fewer key heads equals a full model whose key heads are equal in groups.
 """
 
 import logging
@@ -51,7 +51,7 @@ PADDINGS = {
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_attention_is_the_float64_formula(biased, causal, padding):
-    """Fused and explicit."""
+    """Both the fused and the explicit attention."""
     q, k, v = qkv()
     mask = additive_mask(T, S, causal, PADDINGS[padding], q)
     bias = torch.randn(1, H, T, S) if biased else None
@@ -93,7 +93,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(
 
 
 def test_a_product_with_a_hidden_key_may_be_infinite():
-    """Products with later keys can overflow, as those of xPos, which grow with the distance."""
+    """Products with later keys can overflow: those of xPos grow with the distance."""
     skip_without_cpu_kernels(torch.float16)
     q, k, v = (x.half() for x in qkv())
     k[:, :, -1] = 60000 * q[:, :, -1].sign()
@@ -149,7 +149,7 @@ def pair_of_models(name, kv_heads=2, *flags):
     return grouped, full
 
 
-#: terms of every kind, a transform, logits of positions, and kernels of some keys
+#: every term with content, a transform, logits of positions, and kernels that see some keys
 SHARING = [*CONTENT, "rotary", "t5", "learned+rotary"]
 SHARING += [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
@@ -232,7 +232,7 @@ def test_keys_of_each_head_are_refused_only_where_heads_share_them():
 
 @pytest.mark.parametrize("heads", ["1", "2"])
 def test_one_query_with_values_of_distances_by_head(heads):
-    """With a gradient, attention is not fused; keys and values are then of the same heads."""
+    """With a gradient, attention is not fused; keys and values then have the same heads."""
     model = tiny("shaw_per_head:shaw", "--kv-heads", heads)
     source, target = sentences(2, 5), sentences(2, 1, seed=1)
     with torch.no_grad():

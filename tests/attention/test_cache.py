@@ -40,7 +40,7 @@ def dense(x):
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_any_course_of_a_search_equals_concatenation(seed, monkeypatch):
-    """Several tokens or one, beams reordered, finished, added, and tensors that others replace."""
+    """One or several tokens; beams are reordered, end and begin; tensors are replaced by copies."""
     if seed == 3:  # too many hypotheses to know what they share
         monkeypatch.setattr(cache, "_TRACKED", 0)
     draw, layer, state = torch.Generator().manual_seed(seed), Layer(), {}
@@ -105,7 +105,7 @@ def test_a_reorder_moves_only_what_hypotheses_do_not_share(moved):
 
 
 def test_hypotheses_that_share_nothing_move_in_memory_that_layers_share(moved):
-    """No room for further tokens is copied, and three layers take turns in four memories."""
+    """Room for further tokens is not copied, and three layers take turns in four memories."""
     draw, layers, state = torch.Generator().manual_seed(0), [Layer() for _ in range(3)], {}
     for layer in layers:
         append(layer, state, new_tokens(3, 10, draw))
@@ -203,7 +203,7 @@ def test_joined_weights_are_never_stale(products, change):
 
 
 def test_a_prepared_layer_can_be_trained(products):
-    """With gradients the projections are used one by one, and steps reach the joint weight."""
+    """With gradients, projections are applied one by one, and updates reach the joint weight."""
     flags = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
     model, plain = prepared(*flags), build("roformer_tiny", *flags)
     model.load_state_dict(plain.state_dict())

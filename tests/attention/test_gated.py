@@ -1,4 +1,4 @@
-"""The gated attention unit and what goes with it, against their formulas."""
+"""The gated attention unit, its normalisers and its presets, against their formulas."""
 
 import math
 from functools import partial
@@ -93,7 +93,7 @@ def scaled_squares(seen):
     return {j: max(x, 0) ** 2 / total if total else 0 for j, x in seen.items()}
 
 
-#: by the settings of a unit, the weights of the products that a query sees
+#: settings of a unit, and the function that makes weights of the products that a query sees
 NORMALISERS = [
     ({}, plus),
     ({"gau_normaliser": "softmax"}, usual),

@@ -31,7 +31,7 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
 
     Args: q (D,), k {n: (D,)}, seen (list of n).
     """
-    if kernel == "cosformer":  # one number, so that it is Eq. 8 itself
+    if kernel == "cosformer":  # one feature, which holds all of Eq. 8
 
         def weight(n):
             return q.relu() @ k[n].relu() * math.cos(math.pi / 2 * (m - n) / 10000)
@@ -65,7 +65,7 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
 
 
 def test_half_of_the_features_of_the_hyperbolic_kernel_have_the_opposite_exponents():
-    """Choromanski et al. 2020; with these rows, the whole layer below is its formula."""
+    """Choromanski et al. 2020; with such rows, the test of the whole layer covers this kernel."""
     projection = feature_map("favor", favor_kernel="hyperbolic").projection
     assert len(projection) == M and torch.equal(projection[M // 2 :], -projection[: M // 2])
 
@@ -117,7 +117,7 @@ def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, m
     mask = PADDINGS[padding]
     want = by_hand(layer, kernel, rotary, x, causal, mask)
     real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
-    for chunk, chunks in (64, 1), (3, 3), (2, 2), (1, 1):  # T is 7, so the last is often a bit
+    for chunk, chunks in (64, 1), (3, 3), (2, 2), (1, 1):  # T is 7: the last may be shorter
         cut(monkeypatch, layer, chunk, chunks)
         got = apply(layer, x, causal, mask)
         torch.testing.assert_close(got.double()[real], want[real], atol=2e-5, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Linear attention in numbers: random, large, small or narrow ones, memory, and gradients."""
+"""Linear attention with random, large, small and imprecise numbers; its memory and gradients."""
 
 import weakref
 from argparse import Namespace
@@ -42,14 +42,14 @@ EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
 
 
 def turn_odd(x):
-    """Rotation the two features of the second and of the fourth token by a right angle."""
+    """Rotate the two features of the second and of the fourth token by a right angle."""
     return x * EVEN + torch.stack((-x[..., 1], x[..., 0]), dim=-1) * (1 - EVEN)
 
 
 class TestNumbers:
     @either_direction
     def test_features_that_cancel_when_rotated(self, causal):
-        """A numerator of exactly 0 over a denominator that is not."""
+        """A numerator of exactly 0 over a denominator that is not 0."""
         q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
         v = torch.randn(1, 1, 4, D) * EVEN
         out = attend(q, k, v, causal, turn=turn_odd)
@@ -57,7 +57,7 @@ class TestNumbers:
         assert (out[:, :, ::2] != 0).all()
         out.sum().backward()
         assert torch.isfinite(q.grad).all()
-        # Eq. 11 over a denominator of 0: large, but a number in every precision
+        # Eq. 11 with a denominator of 0: the output is large, but finite in every precision
         apart = torch.tensor([0.0, 1.0]).expand(1, 1, 4, 2)
         out = attend(q.detach(), apart, torch.ones(1, 1, 4, D) * EVEN, causal, turn=turn_odd)
         assert (out[:, :, 1::2] >= 1e9).all()
@@ -66,7 +66,7 @@ class TestNumbers:
     @every_rotation
     @either_direction
     def test_products_in_bfloat16(self, kernel, rotary, causal, monkeypatch):
-        """As on a GPU: errors are those of single products, whatever the number of keys."""
+        """As on a GPU: errors are as small as of single products, whatever the number of keys."""
         layer = layer_of(kernel, rotary).double()
         x = torch.randn(B, 300, H * D, dtype=torch.float64, requires_grad=True)
         weights = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)
@@ -138,9 +138,9 @@ def recomputed(monkeypatch):
 @either_direction
 @pytest.mark.parametrize("trained", ["", "q_proj", "k_proj", "v_proj", "feature_map"])
 def test_gradients_with_padding_and_dropout(trained, causal, recomputed, monkeypatch):
-    """Of all or of some parameters: one segment that autograd keeps, and segments of two chunks.
+    """For all or some parameters: one segment, which autograd keeps, or segments of two chunks.
 
-    A feature map with parameters leaves them to autograd.
+    A feature map with parameters leaves all segments to autograd.
     """
     layer, x = layer_of("elu", "features"), torch.randn(B, T, H * D)
     if trained == "feature_map":
@@ -273,7 +273,7 @@ class TestProjections:
 
 
 def test_hidden_keys_of_large_queries_leave_gradients_finite():
-    """With a stabiliser from visible keys, the exponent of a hidden one has no bound of its own."""
+    """With a stabiliser from visible keys, the exponent of a hidden key has no upper bound."""
     favor = feature_map("favor", favor_epsilon=0.0)
     k = torch.cat((torch.randn(1, 1, 3, D) * 40, torch.zeros(1, 1, 1, D)), dim=2).requires_grad_()
     hidden = torch.tensor([False, False, False, True]).view(1, 4, 1, 1)

@@ -19,7 +19,7 @@ B, T = 3, 9
 
 
 class Deaf(MultiheadKernel):
-    """Heeds neither positions nor masks, and says so."""
+    """Uses neither positions nor masks, and declares that."""
 
     def forward(self, x, incremental_state=None, **unused):
         return self.out_proj(self.v_proj(x))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.formulas
 
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
-#: those in which some tokens see all, and are seen by all
+#: kernels in which some tokens see all tokens and are seen by all tokens
 GLOBAL = [name for name in ("global", "random") if name in KERNELS]
 either_direction = pytest.mark.parametrize("causal", [False, True])
 
@@ -137,7 +137,7 @@ def test_short_texts_and_rows_of_padding(kernel, causal):
         got = sparse_output(stack, 0, x.expand(2, -1, -1), mask, causal)
         torch.testing.assert_close(got[:1], dense(stack, 0, x, causal), atol=1e-9, rtol=0)
         bias = stack.layers[0].self_attn.out_proj.bias
-        assert torch.equal(got[1], bias.expand_as(got[1]))  # of zeros
+        assert torch.equal(got[1], bias.expand_as(got[1]))  # zeros, projected
 
 
 @pytest.mark.parametrize("kernel", GLOBAL)
@@ -216,7 +216,7 @@ def test_gradients_of_padding_are_numbers(kernel, causal, monkeypatch):
 @pytest.mark.parametrize("elements", [1, 10**6])
 @torch.no_grad()
 def test_an_overflow_stays_in_its_sentence(kernel, causal, elements, monkeypatch):
-    """Blocks at the ends of a sentence lie beside those of others, and see none of them."""
+    """Blocks at the ends of a sentence lie beside blocks of others, and see none of those."""
     monkeypatch.setattr(by_blocks, "SEGMENT", elements)
     stack = getattr(model_of(kernel), "decoder" if causal else "encoder")
     x, mask = torch.randn(3, S, 32, dtype=torch.float64), torch.zeros(3, S, dtype=torch.bool)
@@ -228,7 +228,7 @@ def test_an_overflow_stays_in_its_sentence(kernel, causal, elements, monkeypatch
 @registered("window", "blocks", "random")
 @either_direction
 def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):
-    """The keys of all blocks would be several times as large as the keys."""
+    """Keys that are gathered for every block would be several times as large as the keys."""
     if not HAS_SDPA:
         pytest.skip("this PyTorch has no fused attention")
     monkeypatch.setattr(by_blocks, "SEGMENT", 8192)
@@ -244,7 +244,7 @@ def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):
 @every_kernel
 @torch.no_grad()
 def test_cached_decoding_equals_the_full_forward(kernel):
-    """Prompts of several lengths, several tokens at once, single ones, beams reordered."""
+    """Prompts of several lengths, several tokens at once, single tokens, and reordered beams."""
     decoder = model_of(kernel, "t5").decoder
     target = sentences(4, S)
     target[0, :5] = PAD

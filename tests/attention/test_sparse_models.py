@@ -34,7 +34,7 @@ def test_a_stock_model_continues_with_longer_texts(caplog):
         for one in ("weight", "bias"):
             own, other = (getattr(attention, prefix + name) for prefix in ("", "global_"))
             assert torch.equal(getattr(own, one), getattr(other, one))
-    source, target = sentences(2, 9), sentences(2, 7, seed=1)  # all in the window
+    source, target = sentences(2, 9), sentences(2, 7, seed=1)  # all tokens are in the window
     got, want = (each(source, None, target)[0] for each in (model, stock))
     torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
 
@@ -42,14 +42,14 @@ def test_a_stock_model_continues_with_longer_texts(caplog):
 @pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
 @torch.no_grad()
 def test_the_tokens_of_the_first_text_are_global(encoding):
-    """A row gives what it would alone; the question is shorter, longer, or all of the text."""
+    """Each row gives what it gives alone; the question is shorter, longer, or all of the text."""
     flags = [*LOCAL, "6", "--local-global-tokens", "4", "--local-global-first-text", "9"]
     model = masked_lm(encoding, *flags).double().eval()
     for name, parameter in model.named_parameters():
         if "global" in name or "position" in name:
             torch.nn.init.normal_(parameter, std=0.3)
     encoder = model.encoder.sentence_encoder
-    # padding on the left, length of the first text if there is another, end of the second
+    # padding on the left, length of the first text if a second follows, end of the row
     rows = [(5, 4, 40), (0, 6, 33), (0, 14, 40), (1, None, 20), (3, 3, 40)]
     tokens = torch.full((len(rows), 40), PAD)
     for row, (start, first, end) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and what must not be replaced by one."""
+"""Files that are complete or absent, and what must not be replaced by a file."""
 
 import errno
 import os
@@ -59,7 +59,7 @@ def written(inside):
 
 
 def saved(inside):
-    raise Exception("No space left on device (os error 28)")  # as packages in Rust
+    raise Exception("No space left on device (os error 28)")  # as packages in Rust do
 
 
 @pytest.mark.parametrize("folder", [new_folder, staging])
@@ -118,7 +118,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 def ended():
-    """The number of a process that is no more."""
+    """The number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid

@@ -1,4 +1,4 @@
-"""Lines of text, JSON, and how far long work has come: on a terminal and nowhere else."""
+"""Lines of text, JSON, and the progress of long work, which only a terminal shows."""
 
 import io
 import signal
@@ -25,7 +25,7 @@ LINES = ["ein Haus", "\ufeffzwei\rdrei", "ohne\x0b\u2028\x85 Ende"]
 
 
 def refuses(function, *arguments):
-    """The one line that *function* ends with."""
+    """The message, of one line, with which *function* ends."""
     with pytest.raises(UsageError) as caught:
         function(*arguments)
     assert "\n" not in str(caught.value)
@@ -54,7 +54,7 @@ def test_half_of_a_character_in_json_is_named_with_what_stands_before(tmp_path):
     assert read_json_object(str(path), str(path)) == {"a": "\U0001f600 \\ud83d"}
 
 
-# --- how far long work has come
+# --- the progress of long work
 
 
 class Terminal(io.StringIO):

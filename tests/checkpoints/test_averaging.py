@@ -1,4 +1,4 @@
-"""Averaging checkpoints: the mean, what stays, what the command finds, and what is refused."""
+"""Averaging checkpoints: the mean, what is kept, what the command finds, and what is refused."""
 
 import argparse
 import fractions
@@ -50,7 +50,7 @@ def test_mean_is_the_exact_mean_rounded_once(save, dtype, count):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("count", [1, 20])
 def test_equal_checkpoints_give_themselves_bit_for_bit(save, dtype, count):
-    """Also where the sum of many would be infinite."""
+    """This holds even where the sum of many would be infinite."""
     weight = torch.cat([torch.tensor(SPECIAL), torch.randn(1000)]).to(dtype)
     mean = average_checkpoints([save(state_with({"w": weight})) for _ in range(count)])["model"][
         "w"
@@ -172,7 +172,7 @@ def test_one_checkpoint_counts_once(save, tmp_path):
     [
         ([{"identifier": "a"}, {"identifier": "b"}], "run b instead of a"),
         ([{"seed": 0}, {"seed": 1}], "--seed 1 instead of 0"),
-        ([{"identifier": "a", "seed": 0}, {"identifier": "a", "seed": 1}], None),  # resumed, moved
+        ([{"identifier": "a", "seed": 0}, {"identifier": "a", "seed": 1}], None),  # resumed
     ],
 )
 def test_checkpoints_of_two_trainings_are_refused(save, signs, says):
@@ -190,7 +190,7 @@ def test_checkpoints_of_two_trainings_are_refused(save, signs, says):
 
 @pytest.fixture
 def training(tmp_path):
-    """Make the folder of a training with 12 epochs, a save every 5 updates, and 3 best."""
+    """Make the folder of a training with 12 epochs, a save every 5 updates, and the 3 best."""
     folder = tmp_path / "run"
     folder.mkdir()
 

@@ -1,4 +1,4 @@
-"""Checkpoints whose entries or weights are none that a training writes are refused by name."""
+"""Checkpoints with entries or weights that no training writes are refused by name."""
 
 import copy
 from argparse import Namespace
@@ -58,7 +58,7 @@ def test_the_entry_is_named_with_what_it_has_to_be(entry, value, wanted, tmp_pat
 
 
 def test_what_fairseq_writes_is_read(tmp_path):
-    """One number a layer, sums of several processes, several optimisers, and files before 0.10."""
+    """Layers listed as text, times summed over processes, two optimisers, and files before 0.10."""
     convolutional = state_with({"weight": torch.ones(2)}, encoder_layers="[(512, 3)] * 20")
     convolutional["extra_state"]["previous_training_time"] = torch.tensor(3.5)
     convolutional["last_optimizer_state"] = {"encoder": {"state": {}, "param_groups": []}}

@@ -1,4 +1,4 @@
-"""A training killed again and again ends in the bits of one that was left alone."""
+"""A training that is killed again and again ends with the same bits as one that is not."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings of a trained model that a command would change: refused by name, or said to be idle."""
+"""Changes of a trained model's settings by a command: refused, or reported as without effect."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def test_a_scaling_of_another_encoding_is_refused():
     state = classifier()
     apply_overrides(state, {"rotary_scaling": "yarn", "rotary_scaling_factor": 4.0}, "x.pt")
     assert state["cfg"].model.rotary_scaling == "yarn"
-    # which the checkpoint is too old to have, so that fairseq would skip it without a word
+    # the checkpoint is too old to have this setting, so fairseq would skip it silently
     assert state["cfg"].model.rotary_scaling_factor == 4.0
     state["cfg"].model.position_encoding = "alibi"
     with pytest.raises(UsageError, match="='yarn': has no effect with --position-encoding alibi"):

@@ -29,7 +29,7 @@ def reader(request, monkeypatch):
 
 
 def fairseq_state():
-    """Build what fairseq-train --eval-bleu saves, in small."""
+    """Build a small version of what fairseq-train --eval-bleu saves."""
     embedding = torch.arange(6.0).reshape(3, 2)
     return {
         "args": None,
@@ -193,7 +193,7 @@ def write_zip(path):
 
 
 ONE = {"encoder.weight": torch.ones(1)}
-#: what writes something else than a checkpoint, and what is said of it
+#: functions that write something other than a checkpoint, and what the refusal says
 WRONG = {
     "missing": (lambda path: path.with_name("checkpoint_last.pt").touch(),
                 "No such file.*there is checkpoint_last.pt"),

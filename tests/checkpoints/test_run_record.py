@@ -81,7 +81,7 @@ def test_a_model_does_not_translate_in_the_other_direction(recorded):
     record = {"fairseq_posenc": {"languages": ["a", "b"]}} if recorded else {}
     checkpoint = {"cfg": {"task": vars(given)}, "extra_state": record}
     check_direction("x.pt", checkpoint, Namespace(cfg=languages("a", "b")))
-    check_direction("x.pt", checkpoint, Namespace(cfg=languages("c", "b")))  # only a name
+    check_direction("x.pt", checkpoint, Namespace(cfg=languages("c", "b")))  # renamed
     with pytest.raises(UsageError, match="--source-lang b --target-lang a: x.pt was trained to"):
         check_direction("x.pt", checkpoint, Namespace(cfg=languages("b", "a")))
 
@@ -126,7 +126,7 @@ SHAPE += shape(1, 16, 24, 2, "encoder")
 
 
 def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
-    """In another folder, in its own, and in a third without the optimizer."""
+    """A stage is in another folder, in the same one, and in a third without the optimizer."""
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     last = "checkpoint_last.pt"
     for folder, length, longest, flags in (

@@ -36,7 +36,7 @@ def same(one, other):
 
 
 def load(model, state, caplog):
-    """Load strictly, as fairseq does; returns what was listed."""
+    """Load strictly, as fairseq does; returns the warnings."""
     with caplog.at_level(logging.WARNING, logger="fairseq_posenc"):
         model.load_state_dict({key: value.clone() for key, value in state.items()}, strict=True)
     return [record.getMessage() for record in caplog.records]
@@ -67,13 +67,13 @@ def named(messages):
 
 
 def entries(names):
-    """Without the buffer by which fairseq 0.12.2 knows the type of its sinusoids."""
+    """*names* without the buffer by which fairseq 0.12.2 knows the type of its sinusoids."""
     return {name for name in names if "_float_tensor" not in name}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_encoding_continues_as_others(family, caplog):
-    """What belongs to an encoding is left out or new, and said so; all else is taken over."""
+    """What belongs to an encoding is reported as left out or new; all else is taken over."""
     make, encodings = FAMILIES[family]
     states = {}
     for number, name in enumerate(encodings):

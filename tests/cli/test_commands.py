@@ -67,7 +67,7 @@ def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(broken):
     *parts, _ = re.split(r"^spent (.*)\n", finished.stdout, flags=re.MULTILINE)
     for words, text, spent in zip(HELP, parts[::2], parts[1::2]):
         assert text.startswith(" ".join(["usage: fairseq-posenc", *words]))
-        assert len(text.splitlines()) <= 50  # a screen
+        assert len(text.splitlines()) <= 50  # it fits on a screen
         assert float(spent) < 1
     assert len(parts) == 2 * len(HELP)
 
@@ -121,7 +121,7 @@ def test_a_full_disk_under_standard_output_is_one_line():
 
 
 def leaves(parser, *words):
-    """The commands of a parser that have none of their own, by their words."""
+    """The commands of a parser that have no subcommands, by their words."""
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     if not groups:
         yield " ".join(words), parser
@@ -133,7 +133,7 @@ def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
     reads = re.compile("checkpoint|model folder|`fairseq-posenc pack`", re.IGNORECASE)
     for words, parser in leaves(get_parser()):
         shown = [f"{action.metavar or action.dest} {action.help}" for action in parser._actions]
-        own = words in ("list", "import")  # what else names the user's own parts
+        own = words in ("list", "import")  # these name the user's own parts, too
         takes = own or any(map(reads.search, shown))
         assert ("--user-dir" in parser._option_string_actions) == takes, words
 
@@ -243,7 +243,7 @@ def test_a_closed_stream_is_one_line(monkeypatch, stream, opened):
     monkeypatch.setattr(sys, stream, None)
     with pytest.raises(UsageError, match="standard (in|out)put: is closed; give a file"):
         opened()
-    with printing():  # who has nothing to print does not care
+    with printing():  # a command that prints nothing needs no stream
         pass
 
 

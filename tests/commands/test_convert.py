@@ -1,4 +1,4 @@
-"""Imported checkpoints in fairseq's own commands, and what those train out again."""
+"""Imported checkpoints in fairseq's own commands, and the export of what those train."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Mistakes that show only with data or a checkpoint: none is silently wrong.
+"""Mistakes that show only with data or a checkpoint: none passes silently.
 
 Each line of hostile_commands.txt is the start of a command (a key of ``COMMANDS``), the flags added
 to it, and the outcome: ``ok`` with what is said, the pattern of the line that is the error, or
@@ -34,7 +34,7 @@ _ROFORMER = f"{_TRAINING} --arch roformer_tiny {_SMALL}"
 _LM = f"{_TRAINING} --task language_modeling --tokens-per-sample 16"
 _MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 32"
 
-#: Parts of a line whose outcome is that of a machine without a GPU, TensorBoard or fairscale.
+#: Parts of lines whose outcome needs a machine without a GPU, TensorBoard or fairscale.
 ELSEWHERE = {
     "no GPU": torch.cuda.is_available(),
     "noisy": torch.cuda.is_available(),
@@ -79,7 +79,7 @@ def places(toy, trained, corpus, trained_lm, once):
             if not path.name.startswith("dict."):
                 os.link(path, folder / "no_dictionary" / path.name)
         shutil.copytree(toy.separate, folder / "unequal")
-        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # the texts of two splits
+        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # sides of two splits
             shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
         from fairseq_posenc.checkpoints.reading import read_checkpoint
 
@@ -131,7 +131,7 @@ def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
         assert re.search(pattern[5:].strip(), finished.err), finished.err
     else:
         assert re.match("fairseq_posenc: error: " + pattern, finished.message())
-        # Hydra writes its log and the configuration in any case, and fairseq what has crashed
+        # Hydra writes its log and the configuration in any case, and fairseq crash.pt after a crash
         written = tmp_path.rglob("*.pt" if start == "hydra" else "*")
         assert [path for path in written if path.is_file() and path.name != "crash.pt"] == []
 

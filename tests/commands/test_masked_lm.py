@@ -115,7 +115,7 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
 
 
 def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
-    """The scaling is no part of what a checkpoint fixes; the length of training comes from it."""
+    """A checkpoint does not fix the scaling; the length of training comes from the checkpoint."""
     short = ["--tokens-per-sample", "12", "--sample-break-mode", "none"]
     pretrain(corpora.text, tmp_path / "pre", "roformer_masked_lm_tiny", *short)
     flags = [*CLASSIFY, "--num-classes", "2", "--max-positions", "24"]

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.journeys
 
 ADAPTIVE = ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "8,16"]
 ADAPTIVE += ["--ddp-backend", "legacy_ddp"]
-#: others are compared in tests/models/test_stock.py
+#: tests/models/test_stock.py compares other flags
 FLAGS = [
     ["--offload-activations", *ADAPTIVE],
     ["--memory-efficient-fp16", "--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5"],

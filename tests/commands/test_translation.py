@@ -47,7 +47,7 @@ def test_training_resuming_averaging_and_generating(toy, tmp_path):
     losses = train(toy.separate, whole, *flags, "--save-interval-updates", "6").losses()
     assert len(losses) == 12  # eight updates; training and validation of two epochs
     rest.mkdir()
-    shutil.copy(whole / "checkpoint_2_6.pt", rest / "checkpoint_last.pt")  # within the second
+    shutil.copy(whole / "checkpoint_2_6.pt", rest / "checkpoint_last.pt")  # within the second epoch
     resumed = train(toy.separate, rest, *flags).losses()
     assert resumed.keys() == {"update 7", "update 8", "train 2", "valid 2"}
     assert resumed.items() <= losses.items()
@@ -76,7 +76,7 @@ def test_scalar_quantisation_noise(toy, tmp_path, plain):
 def test_keeping_some_layers_is_the_model_with_those_layers(toy, tmp_path):
     layers = ["--encoder-layers", "3", "--decoder-layers", "3"]
     drop = ["--encoder-layerdrop", "0.2", "--decoder-layerdrop", "0.2"]
-    # whose layers have terms of their own
+    # an encoding whose layers have terms of their own
     shaw = ["--position-encoding", "shaw"]
     train(toy.separate, tmp_path, *ROFORMER, *layers, *drop, *shaw)
     checkpoint, keep = tmp_path / "checkpoint_last.pt", {"encoder": [0, 2], "decoder": [1]}
@@ -178,7 +178,7 @@ def test_jobs_of_a_multirun_have_a_folder_each_beside_each_other(toy, tmp_path, 
     for encoding in ("learned", "t5"):
         parameters, settings = read(tmp_path / "run" / encoding / "checkpoint_last.pt")
         assert settings["position_encoding"] == encoding
-        assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
+        assert settings["encoder_attention_heads"] == 4  # still that of roformer_tiny
         assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 16)
         assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
         found = generate(toy.separate, tmp_path / "run" / encoding / "checkpoint_last.pt")
@@ -225,11 +225,11 @@ def test_sizes_that_differ_are_named(toy, stock, tmp_path):
     sizes = message.partition("give its ")[2]
     for size in ("embed-dim 16", "ffn-embed-dim 24", "attention-heads 2"):
         assert f"--encoder-{size}" in sizes
-    assert "layers" not in sizes  # as many in both
+    assert "layers" not in sizes  # both models have as many
 
 
 def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
-    """The first losses as a sinusoidal model of ours are those of stock, optimiser included."""
+    """Our sinusoidal model begins with the losses that stock would have, optimiser included."""
     flags = ["--arch", "transformer", *SMALL, *NO_DROPOUT, "--max-epoch", "2"]
     expected = train(toy.separate, tmp_path / "stock", *flags, "--restore-file", stock).losses()
     flags[1] = "posenc_transformer"
@@ -239,11 +239,11 @@ def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
 
 
 def test_the_optimizer_of_other_parameters_is_refused(toy, trained, tmp_path):
-    """The optimiser counts parameters, and would give the state of one to another."""
+    """The optimiser knows parameters by number, and would give the state of one to another."""
     flags = [*LEARNED_POSITIONS, *SMALL]
     start = ["--restore-file", trained / "checkpoint_last.pt", "--max-epoch", "2"]
     message = refusal(toy.separate, tmp_path, *flags, *start)
     assert "decoder.embed_positions.weight" in message and "--finetune-from-model" in message
-    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has none
+    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has no such table
     log = train(toy.separate, tmp_path, *flags, *sinusoidal)
     assert "warm start: --position-encoding rotary -> sinusoidal" in log.out + log.err

@@ -33,7 +33,7 @@ def test_applying_twice_changes_nothing():
 
 
 def test_without_repairs_stock_fairseq_stays_as_it_is(tmp_path, monkeypatch):
-    """A process of its own, since the plug-in is loaded here."""
+    """Compare in a process of its own, since the plug-in is loaded here."""
     code = """
 import sys
 import fairseq.models, fairseq.options, fairseq.trainer, fairseq.checkpoint_utils

@@ -1,4 +1,4 @@
-"""Settings: values where fairseq evaluates them, and no code; and the plug-in as --user-dir."""
+"""Settings that fairseq evaluates are values, and never code; and the plug-in as --user-dir."""
 
 import re
 import sys

@@ -67,7 +67,7 @@ def test_what_a_program_changes_after_the_command_line_is_checked():
 @pytest.mark.parametrize("encoding", ["rotary", "learned", "sinusoidal", "learned+rotary"])
 @pytest.mark.parametrize("family", ["posenc_masked_lm", "posenc_transformer", "posenc_lm"])
 def test_a_model_records_the_same_settings_wherever_they_were_completed(family, encoding):
-    """On the command line, or where the model is built, as under hydra."""
+    """Settings are completed on the command line, or, as under hydra, with the model."""
     small = {"posenc_masked_lm": "encoder", "posenc_lm": "decoder"}.get(family)
     sides, records = [small] if small else ["encoder", "decoder"], []
     words = [word for side in sides for word in shape(1, 8, 8, 2, side)]
@@ -104,7 +104,7 @@ CHOICES = [
     *({"feed_forward": name} for name in FEED_FORWARDS),
 ]
 CHOICES = [choice for choice in CHOICES if choice.get("attention") != "linformer"]  # not causal
-#: what some models refuse instead, and text that has to be in a dictionary
+#: flags that some models refuse instead, and flags whose text has to be in a dictionary
 REFUSED = {"attention", "position_ids", "gau_chunk", "position_separators", "position_digits"}
 FIELDS = {field.name: field for field in dataclasses.fields(LANGUAGE_MODEL.dataclass)}
 #: where settings of a training have an effect

@@ -1,4 +1,4 @@
-"""Flags that have no effect: models/refusals.txt has those refused; these are accepted."""
+"""Flags without effect: models/refusals.txt has those that are refused; here are the others."""
 
 import dataclasses
 from argparse import Namespace
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.properties
 
 ALIBI = ["--position-encoding", "alibi"]
 GATED = ["--layer", "gated", "--position-encoding", "rotary"]
-#: command lines in which every flag has an effect, or the value that it has anyway
+#: command lines in which every flag has an effect, or the default value
 USEFUL = [
     [*ALIBI, "--rotary-base", "10000", "--gau-key-size", "128"],
     [*ALIBI, "--decoder-position-encoding", "rotary*3,none", "--rotary-base", "500"],
@@ -121,7 +121,7 @@ def test_sizes_of_what_units_replace_are_named_once(caplog):
     (message,) = said(caplog)
     for flag in ("ffn-embed-dim 64", "activation-dropout", "activation-fn", "attention-heads 4"):
         assert f"--{flag}" in message or f"--encoder-{flag}" in message
-    assert "--dropout" not in message and "--decoder" not in message  # it attends to the source
+    assert "--dropout" not in message and "--decoder" not in message  # attends to the source
 
 
 def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
@@ -133,7 +133,7 @@ def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
 
 
 def task_of(name):
-    """The little of a task that building a model needs."""
+    """The part of a task that building a model needs."""
     task = TranslationTask()
     task.cfg = OmegaConf.create({"_name": name, "tokens_per_sample": 16})
     return task

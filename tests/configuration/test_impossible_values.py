@@ -76,7 +76,7 @@ def parser_of(family):
 
 
 def flags_of(family):
-    """The plug-in's flags and those of fairseq with a range; a flag without a value is no case."""
+    """The plug-in's flags, and fairseq's flags with a range, except flags without a value."""
     own = {*plug_in_flags(), *(field.name for field in dataclasses.fields(MaskedLMFlags))}
     return [
         field.name

@@ -46,7 +46,7 @@ def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
 
 @pytest.mark.parametrize("arch", PRESETS)
 def test_an_architecture_has_what_its_preset_says_also_under_hydra(arch):
-    """fairseq-hydra-train fills the dataclass in before the architecture is asked."""
+    """fairseq-hydra-train fills in the dataclass before the architecture sets its values."""
     want = dict(parse(arch).model, encoder_layers=1)
     cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, "encoder_layers": 1})
     model = ARCH_MODEL_REGISTRY[arch]
@@ -67,7 +67,7 @@ FORMER = {
     **{"position_encoding": "learned+separate+shaw+deberta", "norm": "unit"},
     **{"shaw_distance": 3, "deberta_distance": 5, "init_weights": "usual"},
 }
-#: absent then: the names of today, and flags that are younger than the renaming
+#: what such a checkpoint lacks: the names of today, and flags newer than the renaming
 YOUNGER = {"shaw_max_distance", "deberta_max_distance", "feed_forward"}
 YOUNGER |= {"encoder_position_encoding", "decoder_position_encoding"}
 OF_FAMILY = {
@@ -78,7 +78,7 @@ OF_FAMILY = {
 
 
 def task_of(name):
-    """The little of a task that building a model needs."""
+    """The part of a task that building a model needs."""
     settings = Namespace(_name=name, tokens_per_sample=64)
     return Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
 

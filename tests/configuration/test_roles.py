@@ -31,13 +31,13 @@ every_family = pytest.mark.parametrize("family", HYDRA)
 
 
 def flags_of(family):
-    """Flags by name, but for former names."""
+    """Flags by name, without those that are former names."""
     fields = dataclasses.fields(family.dataclass)
     return {f.name: f for f in fields if f.metadata.get("role") in ROLES}
 
 
 def new_flags_of(family):
-    """Those that no family before this one has."""
+    """The flags that no earlier family has."""
     before = {name for other in HYDRA[: HYDRA.index(family)] for name in flags_of(other)}
     return {name: field for name, field in flags_of(family).items() if name not in before}
 
@@ -99,7 +99,7 @@ def test_overrides_of_the_trained_model_are_refused(family):
         else:
             apply_overrides(state, {name: other}, "x.pt")
             assert state["cfg"].model[name] == other, name
-    apply_overrides({"cfg": OmegaConf.create(groups)}, same, "x.pt")  # they say what it is
+    apply_overrides({"cfg": OmegaConf.create(groups)}, same, "x.pt")  # the values that it has
 
 
 @every_family

@@ -20,7 +20,7 @@ NAMES = {
     "sinusoids": "sinusoidal",
     "rotary with random positions": "rotary-random",
 }
-# Of systems whose names differ between the page's table and the plans of the columns.
+# For systems whose names in the page's table differ from those in the plans of the columns.
 MULTI30K = {"tupe+t5": "tupe-r", "sinusoidal": "transformer"}
 MASKED_LM = {"tupe+t5": "tupe-r", "tupe": "tupe-a", "learned": "bert-a", "learned+t5": "bert-r"}
 MASKED_LM["bert_ad"] = "bert-ad"
@@ -80,7 +80,7 @@ def said(row):
 
 
 def table(page, head):
-    """The rows of the table whose head begins so, as lists of cells without code's marks."""
+    """The rows of the table whose head begins with *head*, as cells without code's marks."""
     (lines,) = re.findall(rf"^\| {head}.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
 
@@ -91,7 +91,7 @@ def system_of(name):
 
 
 def test_readme_says_what_the_page_says():
-    """And the page what the studies say, as the tests below compute."""
+    """The page says what the studies say, as the tests below compute."""
     page = {re.search("`([^`]*)`", name)[1]: cells for name, *cells in table(CHOOSE, "encoding")}
     bleu = {name: rounded([float(cells[0])], 1) for name, cells in page.items() if cells[0]}
     named = "rotary {rotary}, stock {sinusoidal}, a learned table {learned}, no positions {none}]"

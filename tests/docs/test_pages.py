@@ -102,7 +102,7 @@ def test_the_site_has_tables_of_what_is_registered():
     for text in made.values():
         assert len({line.count(" | ") for line in text.splitlines()}) == 1, text
     linked = dict(re.findall(r"\[`(\w+)`\]\(api/([\w/]+)\.md\)", "".join(made.values())))
-    assert set(ENCODINGS) <= set(linked)  # the site drops links to what it has not
+    assert set(ENCODINGS) <= set(linked)  # the site drops links to what it lacks
     assert all((ROOT / f"{path}.py").is_file() for path in linked.values()), linked
     assert "`--local-window` | `local` |" in made["flags"]
     assert "roformer_base" in made["presets"] and "hf-roberta" in made["formats"]

@@ -14,7 +14,7 @@ for package in ("transformers", "tokenizers", "safetensors", "onnxruntime"):
     pytest.importorskip(package, reason="the page exchanges models with it")
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: stands for the package where it is not installed: every character is a word
+#: replaces rjieba where it is not installed: every character is a word
 JIEBA = "def tokenize(text, hmm):\n    return [(c, at, at + 1) for at, c in enumerate(text)]\n"
 
 
@@ -49,7 +49,7 @@ OF_LLAMA_CPP = ("equal: 17 entries, 603 symbols, 21 tensors", "llama.gguf: 50 of
 @pytest.mark.slow
 @pytest.mark.journeys
 def test_the_ecosystem_runs_as_printed(tmp_path):
-    """llama.cpp's part runs where its folder is in the environment, as LLAMA_CPP."""
+    """llama.cpp's part runs if the variable LLAMA_CPP of the environment has its folder."""
     for package in ("lm_eval", "peft", "gguf", "optimum.onnxruntime", "sentencepiece"):
         pytest.importorskip(package, reason="the page uses it")
     page = (EXAMPLES / "transformers_ecosystem" / "README.md").read_text(encoding="utf-8")

@@ -63,7 +63,7 @@ def test_logits_are_those_of_the_paper(name, flags, causal, length, keys):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name, flags", [f for f in FORMS if not causal_only(f[0])])
 def test_logits_of_any_positions_are_those_of_the_paper(name, flags, causal, length):
-    """Positions that start again, jump and go back, and are others in each sequence."""
+    """Positions that start again, jump and go back, and differ between the sequences."""
     positions = torch.tensor([[0, 1, 2, 0, 1, 9], [4, 0, 0, 7, 3, 3]])
     case = Case(name, length, 6, positions, causal=causal, **flags)
     torch.testing.assert_close(case.computed(), case.by_hand(), atol=1e-6, rtol=1e-6)
@@ -76,7 +76,7 @@ def test_logits_of_any_positions_are_those_of_the_paper(name, flags, causal, len
     [("shaw", {"shaw_per_head": False}), ("shaw", {"shaw_per_head": True}), ("nezha", {})],
 )
 def test_values_by_hand(name, flags, causal, length, keys):
-    """Shaw et al. Eq. 3, the second summand; added to the values of a single query."""
+    """Shaw et al. Eq. 3, the second summand; for a single query it is added to the values."""
     case = Case(name, length, keys, causal=causal, shaw_values=True, **flags)
     weights, want = random(B, H, length, keys), torch.zeros(B, H, length, D, dtype=torch.double)
     content = Content(None, case.q, case.k, 1.0, case.places)
@@ -172,7 +172,7 @@ def test_equation_9_resets_the_sum_of_all_content_free_logits(name, reset):
 
 
 def transformed(name, q, positions, **flags):
-    """Queries, keys and values that were x (B, T, H, D), at *positions* (T)."""
+    """*q* (B, T, H, D) at *positions* (T), transformed as queries, as keys and as values."""
     transform = encoding_of(name, q.size(2), q.size(3), causal=True, **flags).transform
     return transform(q, q, q, transform.table(torch.tensor([positions])))
 
@@ -276,13 +276,13 @@ def test_the_penalty_of_kerple_stays_finite_in_float16():
 
 
 def uniform(bound):
-    """The standard deviation between plus and minus *bound*."""
+    """The standard deviation of uniform numbers between plus and minus *bound*."""
     return bound / math.sqrt(3)
 
 
-#: a number of rows
+#: a large number of rows or units
 MANY = 40
-#: encodings with parameters, and those of their other forms
+#: encodings with parameters, and forms with other parameters
 STARTED = [
     "shaw",
     "transformer_xl",
@@ -296,10 +296,10 @@ STARTED = [
     "dape",
 ]
 STARTED += ["t5 products", "tupe free"]
-#: deviations of the first values that are not 0.02, or 0 for biases, norms and single numbers
+#: deviations of first values other than 0.02, and other than 0 for biases, norms and scalars
 FIRST = {
     "shaw": {"key_table.weight": uniform(math.sqrt(6 / (2 * MANY + 1 + 64)))},  # Glorot's bound
-    # PyTorch's of linear layers with one input, and with as many as hidden units
+    # PyTorch's bounds for linear layers with one input, and with one for each hidden unit
     "fire": {
         **dict.fromkeys(("weight_in", "bias_in"), uniform(1.0)),
         **dict.fromkeys(("weight_out", "bias_out"), uniform(MANY**-0.5)),

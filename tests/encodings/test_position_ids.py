@@ -1,6 +1,6 @@
 """--position-ids: the positions of rules, and encodings at any positions.
 
-That models with rules decode, pad and train as others do is in tests/test_properties.py.
+tests/test_properties.py tests that models with rules decode, pad and train as others do.
 """
 
 from argparse import Namespace
@@ -56,7 +56,7 @@ ROWS = [
 @pytest.mark.parametrize("padding", [(0, 0), (3, 0), (0, 2)])
 @pytest.mark.parametrize(
     "rule, causal, text, table, layers",
-    [row for row in ROWS if row[0] in POSITION_RULES],  # packs have some of them
+    [row for row in ROWS if row[0] in POSITION_RULES],  # packs register some
 )
 def test_positions_of_rules(rule, causal, text, table, layers, padding):
     flags = {"position_digits": "0 1 2"}
@@ -97,12 +97,12 @@ class Given:
 
 
 def encode(model, source, ids):
-    """States of the encoder of a model that reads positions, at those of *ids*."""
+    """States of a model's encoder for *source*, whose tokens are at the positions *ids*."""
     model.encoder.assigner.rule = Given(ids)
     return model.encoder(source)["encoder_out"][0]
 
 
-#: of every place that reads positions; test_formulas.py has the logits of each encoding
+#: encodings of every place that reads positions; test_formulas.py tests the logits of each
 ENCODERS = ["learned", "rotary", "bert_ad", "t5", "tupe", "softmax:rotary+deberta"]
 ENCODERS += ["shaw_values:rotary+shaw", "favor:rotary"]
 

@@ -27,7 +27,7 @@ def close(got, want, tolerance=1e-5):
 
 @pytest.mark.parametrize("heads", [4, 6, 8, 12])
 def test_alibi(golden, heads):
-    """BLOOM's rises towards the query, and is another constant for each query."""
+    """BLOOM's bias rises towards the query: from ours it differs by a constant a query."""
     out = golden("alibi")["outputs"]
     close(torch.tensor(slopes(heads)), out[f"slopes_h{heads}"].flatten())
     bias = encoding_of("alibi", heads=heads).shared_bias["alibi"]
@@ -85,7 +85,7 @@ def test_dape_of_its_authors(golden):
 
 
 def test_fox_of_its_authors(golden):
-    """A kernel of half precision, whose outputs are the float64 formula's within 5e-4."""
+    """The reference is a kernel in half precision, within 5e-4 of the formula in float64."""
     ref = golden("fox")
     size = ref["config"]["head_dim"]
     parts = Parts("fox", causal=True, heads=ref["config"]["heads"], head_dim=size)
@@ -110,7 +110,7 @@ def assert_attends_as(ref, case, parts, length):
     more = (lambda w: terms.relative_values(content, w)) if terms.needs_weights else None
     scale = parts.encoding.scale
     out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
-    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # of equally many queries
+    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # as many queries as keys
     close(out.transpose(1, 2) * real, ref["outputs"][case] * real)
     real = real.transpose(1, 2)
     close(weights * real, ref["outputs"][case + "_weights"] * real)

@@ -52,7 +52,7 @@ def test_frequencies_by_hand(rule, length):
 
 
 def test_other_implementations(golden):
-    """Frequencies by transformers; its dynamic NTK is ours with a factor by length."""
+    """Frequencies by transformers; its dynamic NTK is our NTK with a factor for each length."""
     reference = golden("rope_inv_freq")
     outputs, compared = reference["outputs"], set()
     wanted = zip(outputs["inv_freq"].double(), outputs["attention_factor"].tolist())
@@ -166,7 +166,7 @@ def test_it_is_given_once_for_both_stacks_all_forwards_and_all_steps(warnings_of
 
 @pytest.mark.parametrize("rule, least", [("segments", 3), ("documents", 3), ("digits", 9)])
 def test_it_counts_the_positions_of_a_rule(rule, least, warnings_of):
-    """Every third of 9 tokens ends a segment or document; digits are for a table alone."""
+    """Every third of 9 tokens ends a segment or document; digits give positions to a table only."""
     if rule not in POSITION_RULES:
         pytest.skip("a pack that is not there has the rule")
     symbols = ("--position-separators", "w1") if rule != "digits" else ("--position-digits", "w1")

@@ -77,7 +77,7 @@ def test_published_documents_become_texts(corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model of documents, and what translates with it."""
+    """The program that translates, and its arguments for a model of documents."""
     made = write_model(tmp_path_factory.mktemp("documents"), words=[*WORDS, context.SEPARATOR])
     words = [str(made / "data"), "--path", str(made / "model.pt"), *USER_DIR, "--cpu"]
     languages = ["--source-lang", "en", "--target-lang", "de"]
@@ -139,7 +139,7 @@ def test_each_translation_becomes_a_document_and_is_scored(choices, tmp_path, ca
     assert german[:2] == [". .\nsleeps", ". .\ncat"]
     assert german[2:] == ["cat .\nthe .", "cat .\nthe", "cat .\na", ""]
     capsys.readouterr()
-    lines = ["-1 -1", "-3", "-2 -4", "-6", "-7"]  # the second choice is not decided
+    lines = ["-1 -1", "-3", "-2 -4", "-6", "-7"]  # the second choice is a tie
     written = [
         f"S-{n}\t{'a' if n < 2 else 'b'}\nH-{n}\t0\tx\nP-{n}\t{line}"
         for n, line in enumerate(lines)

@@ -94,7 +94,7 @@ def test_stock_models_end_with_their_table(corpus, tmp_path):
 def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path, capsys):
     rotary, learned = trained_lm("rotary"), trained_lm("learned")
     runs = [f"learned={learned}", f"rotary={rotary}", f"rotary, yarn={rotary} {YARN}"]
-    runs += [f"rotary={trained_lm('rotary').with_name('checkpoint1.pt')}"]  # of the same name
+    runs += [f"rotary={trained_lm('rotary').with_name('checkpoint1.pt')}"]  # a second of this name
     output, table = tmp_path / "curves.png", tmp_path / "curves.csv"
     files = ["--output", str(output), "--csv", str(table)]
     extrapolation.main([str(corpus), *files, "--lengths", "16,8,32", "--cpu", *runs])

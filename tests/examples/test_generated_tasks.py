@@ -1,4 +1,4 @@
-"""Generated tasks: outputs by another way than they were made, and data without leaks."""
+"""Generated tasks: outputs computed in another way, and data without leaks."""
 
 import re
 from argparse import ArgumentTypeError
@@ -22,7 +22,7 @@ Settings, split, write_task = splits.Settings, splits.split, writing.write_task
 SMALL = Settings("copy", "language_modeling", (1, 2, 3, 4), (2, 4, 6), 400, 10, 20, 1)
 register_generated_task = registry.register_generated_task
 
-#: The number of samples by which a task is tested, of each length.
+#: The number of samples of each length by which a task is tested.
 SAMPLES = 30
 
 
@@ -40,7 +40,7 @@ def product_of(symbols):
 
 
 def turned(symbols):
-    """A formula of reversed numbers with the numbers as they are."""
+    """A formula of reversed numbers, with each number turned back."""
     return re.sub(r"\d+", lambda found: found.group()[::-1], "".join(symbols))
 
 

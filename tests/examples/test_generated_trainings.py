@@ -28,7 +28,7 @@ def criterion(mode="eos", dictionary=DICTIONARY, **more):
 
 
 class Said:
-    """A model that says given logits."""
+    """A model that returns given logits."""
 
     training = False
 
@@ -105,7 +105,7 @@ def test_other_data_and_several_samples_in_a_text_are_refused():
         criterion(mode="none")
     with pytest.raises(UsageError, match="folder: its dictionary has no symbol <answer>"):
         criterion(dictionary=Dictionary())
-    criterion(mode=None, dictionary=Dictionary())  # of a translation
+    criterion(mode=None, dictionary=Dictionary())  # a translation needs none
 
 
 # --- by fairseq's commands
@@ -127,7 +127,7 @@ TESTED = "length1,length3"
 
 @pytest.mark.parametrize("family", TINY)
 def test_a_family_learns_and_is_tested_by_length(family, tmp_path):
-    """What the training has learned in its last update, another process finds in the checkpoint."""
+    """Another process finds the scores of the last update again, given the checkpoint."""
     data, save = tmp_path / "data", tmp_path / "save"
     words = ["--lengths", "1-2", "--test-lengths", "1,3", "--samples", "160", "--family", family]
     writing.main(["copy_repeats", str(data), *words])

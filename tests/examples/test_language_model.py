@@ -106,7 +106,7 @@ def data(tmp_path_factory):
 def test_words_are_prepared_trained_on_and_trained_further(data, tmp_path):
     lines = (data.parents[1] / "wikitext" / "wiki.train.tokens").read_text().splitlines()
     found, lengths = read_back(data, "train")
-    # also for an empty line: that is how the tokens of WikiText are counted
+    # an empty line has its </s>, too: that is how the tokens of WikiText are counted
     assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
     assert len(lengths) == 40
     words = ["rotary", data, "run", *SMALL, *TINY, *ADAPTIVE, "--arch", "gau_lm_small"]

@@ -1,4 +1,4 @@
-"""Pre-training recipes, English and Chinese: made-up corpora to checkpoints."""
+"""Pre-training recipes, English and Chinese: from made-up corpora to checkpoints."""
 
 import random
 import re

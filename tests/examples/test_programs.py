@@ -20,7 +20,7 @@ PROGRAMS = [row for row in ROWS if ".py " in row[0]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Small texts, archives of other content, and a folder whose settings are others."""
+    """Small texts, archives with wrong content, and a folder made with other settings."""
     root = tmp_path_factory.mktemp("mistakes")
     for name in ("texts", "raw", "made", "model"):
         (root / name).mkdir()
@@ -69,7 +69,7 @@ def run_program(command, files, folder, monkeypatch):
 
 
 def read(content):
-    """The bytes of a content, with line feeds and tabs as \\n and \\t, and bytes as \\x1f."""
+    """The bytes of *content*, in which \\n is a line feed, \\t a tab, and such as \\x1f a byte."""
     if "\\x" in content:
         return codecs.decode(content, "unicode_escape").encode("latin-1")
     return content.replace("\\n", "\n").replace("\\t", "\t").encode()

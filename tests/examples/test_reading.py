@@ -1,4 +1,4 @@
-"""Reading and sentence tasks: published files to questions, labels and scores."""
+"""Reading and sentence tasks: from published files to questions, labels and scores."""
 
 import json
 
@@ -15,7 +15,7 @@ FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
 
 
 def put(folder, files):
-    """Write files for each split; a name that has none is that of one file."""
+    """Write files for each split; a name without ``{}`` is that of one file."""
     for name, content in files.items():
         for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
             path = folder / name.format(split)
@@ -68,7 +68,7 @@ def test_from_published_files_to_scores(model, tmp_path, task, capsys):
     given = [task, ".", model, "data"]
     succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, **FAST)
     run = [task, "data/data-bin", model, "runs/seed1", *TINY]
-    for epochs in ("1", "2") if task == "squad" else "2":  # it goes on
+    for epochs in ("1", "2") if task == "squad" else "2":  # it resumes
         trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": epochs})
     assert "position encoding rotary" in trained.stdout + trained.stderr
     table.main([str(tmp_path / "runs" / "seed1")])
@@ -142,7 +142,7 @@ def test_from_files_to_scores(model, tmp_path):
     assert changed.returncode == 1 and "choose another folder" in changed.stderr
     run = ("data/data-bin", model, "run", "--cpu", "--log-interval", "1", "--num-workers", "0")
     fast = {"PRECISION": "", "BATCH": "4", "LR": "1e-2"}
-    for epochs in ("1", "2"):  # it goes on
+    for epochs in ("1", "2"):  # the second run resumes
         result = succeed(GLUE / "train.sh", *run, cwd=tmp_path, EPOCHS=epochs, **fast)
     assert "position encoding rotary" in result.stdout + result.stderr
     found = recipe_module("common", "table").epochs(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The toy corpora: German against translations by hand; what decides a sentence is before it."""
+"""The toy corpora: German against translations by hand; what decides a choice comes before it."""
 
 import json
 import re

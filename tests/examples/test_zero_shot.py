@@ -21,7 +21,7 @@ def model(loaded):
 
 @torch.no_grad()
 def by_hand(model, context, continuation):
-    """Log-probabilities in float64 of one forward of the two, and whether all are the largest."""
+    """Log-probabilities in float64 from one forward of both, and whether all are the largest."""
     dictionary = model.task.source_dictionary
     before, after = ([dictionary.index(w) for w in t.split()] for t in (context, continuation))
     row = [dictionary.eos(), *before, *after][:-1]

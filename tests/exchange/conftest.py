@@ -23,7 +23,7 @@ def out(tmp_path):
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """Each row's checkpoint and the folder of its export, compared where transformers is there."""
+    """Each row's checkpoint and the folder of its export, compared if transformers can run it."""
     pytest.importorskip("safetensors", reason="the weights are written with it")
 
     @functools.lru_cache(maxsize=None)

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.properties
 @pytest.mark.parametrize("name", EXPRESSED)
 @torch.no_grad()
 def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_path, monkeypatch):
-    """Without transformers."""
+    """Neither direction needs transformers."""
     found = made(name)
     monkeypatch.setitem(sys.modules, "transformers", None)
     row, back = found.row, tmp_path / "back" / "checkpoint.pt"
@@ -73,8 +73,8 @@ FROM_TENSORS = {
 #: Settings of heads, and of the output of a language model, which an architecture has or has not.
 OF_HEADS = {"pooler", "pooler_norm", "pooler_activation_fn", "spectral_norm_classification_head"}
 OF_OUTPUT = {"lm_head", "untie_weights_roberta"}
-#: Values that return as others that compute the same: a larger base, a vector in the positions, and
-#: geglu, which is glu with GELU.
+#: Values that come back as other values that compute the same: a larger base, a vector in the
+#: positions, and geglu, which is glu with GELU.
 OTHERWISE = [("rotary_scaling", "ntk"), ("num_segments", 1), ("feed_forward", "glu")]
 
 
@@ -100,7 +100,7 @@ def other_values(field, value):
 
 @pytest.mark.parametrize("target", FIRST_ROWS)
 def test_every_setting_is_expressed_or_refused_by_name(target):
-    """In every architecture of a class, also settings that are registered later."""
+    """Every architecture of a class is tested, with settings that are registered later, too."""
     table = table_of(target)
     family, sizes = table.kind.family, SIZES[table.kind.name]
     given = EXPRESSED[FIRST_ROWS[target]].settings

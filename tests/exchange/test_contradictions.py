@@ -78,7 +78,7 @@ def test_what_the_class_loads_and_cannot_run(transformers, tmp_path, out):
 
 
 def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
-    """From 11 symbols to the next multiple of 8, and to nothing else."""
+    """For 11 symbols, there may be rows up to the next multiple of 8, and no other number."""
     source = SOURCES["hf-llama"](tmp_path / "source")
     config_of(source, vocab_size=None)
     names = ("model.embed_tokens.weight", "lm_head.weight")
@@ -98,7 +98,7 @@ def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
 
 @pytest.mark.parametrize("target, name", [("hf-llama", "llama"), ("hf-roberta", "roberta")])
 def test_a_dictionary_that_is_cut(tmp_path, out, target, name):
-    """At a line, so that what is left looks like a dictionary; 44 of 48 symbols look padded."""
+    """Cut at a line, so that the rest looks like a dictionary; 48 rows for 44 look like padding."""
     pytest.importorskip("safetensors", reason="exporting needs the package")
     words = [*WORDS, "x1", "x2", "x3", "x4"][: 43 if name == "roberta" else 44]
     convert("export", target, checkpoint_of(tmp_path / "ours", name, words), tmp_path / name)
@@ -125,7 +125,7 @@ def test_numbers_of_config_json_are_those_of_the_dictionary(tmp_path, out):
 
 
 def test_another_end_in_the_tokenizer_is_said(tmp_path, out, capsys):
-    """Many models of others have two ends; the tokenizer's is in their training data."""
+    """Many published models have two end symbols; their training data has the tokenizer's."""
     source = SOURCES["hf-llama"](tmp_path / "source")
     config_of(source, eos_token_id=6, pad_token_id=1)
     convert("import", "hf-llama", source, out)

@@ -163,7 +163,7 @@ REFUSED = {
         for name in sorted(set(ENCODINGS) - set(EXPRESSIONS))
     },
 }
-#: Settings that no flag of a model of ours gives; the last one is added later, and to nothing here.
+#: Settings that no flag of our models gives; the last is like a later flag that nobody listed.
 SET = {"adaptive_softmax_cutoff": "20", "base_layers": 2}
 
 
@@ -251,7 +251,7 @@ def converter():
 
 
 def arguments(folder, out, *more):
-    """Those of the converter for a model in *folder*, with the names of ct2-fairseq-converter."""
+    """The converter's arguments for a model in *folder*, named as by ct2-fairseq-converter."""
     given = {"model_path": folder / "model.pt", "data_dir": folder / "data", "output_dir": out}
     return [*(str(word) for name, path in given.items() for word in (f"--{name}", path)), *more]
 

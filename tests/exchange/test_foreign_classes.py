@@ -220,7 +220,7 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
     settings = {**settings, **{rate: RATES[rate] for rate in HAS_PLACE[target]}}
     assert {key: saved["cfg"]["model"][key] for key in settings} == settings
     assert f"--arch {saved['cfg']['model']['_name']}" in printed
-    labels = tmp_path / "ours" / "label" / "dict.txt"  # of names without spaces that are no number
+    labels = tmp_path / "ours" / "label" / "dict.txt"  # if names are words, not numbers
     assert labels.exists() == (config.get("id2label") is LABELS["id2label"])
     assert not labels.exists() or labels.read_text() == "no 1\nyes 1\nperhaps 1\n"
     ours, dictionary = load(tmp_path / "ours")
@@ -246,7 +246,7 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
 
 @pytest.mark.parametrize("dtype", ["float16", None])
 def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch, capsys, dtype):
-    """They are right imports; one with another base is found."""
+    """Both imports are right; a table with another base is found."""
     source, row = tmp_path / "source", THEIRS["roformer"]
     model = their_model(transformers, source, row)
     if dtype is None:

@@ -45,7 +45,7 @@ def continued(model, tokens, number):
 
 @pytest.mark.parametrize("name", ["grouped", "yarn", "share", "bloom", "gpt2"])
 def test_texts_are_continued_alike(name, made, transformers):
-    """In a batch padded in front, beyond the length in training, and by default to the longest."""
+    """In a batch padded in front, beyond the length of training, and by default to the limit."""
     path, theirs = made(name).path, made(name).theirs
     ours = load(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()
@@ -172,7 +172,7 @@ print("RESULTS" + json.dumps(results))
 
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_logits_are_the_same(name, transformers, tmp_path, capsys):
-    """``--verify`` compares padded batches; texts as long as the model takes."""
+    """``--verify`` compares padded batches of texts as long as the model takes."""
     other = WORDS[::-1] + ["more"] if name == "two dictionaries" else None
     path = write_translation(tmp_path / "ours", *WITH_CODE[name], target=other)
     convert("export", "hf-remote-code", path, tmp_path / "theirs", "--verify")

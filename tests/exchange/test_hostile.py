@@ -20,7 +20,7 @@ pytestmark = pytest.mark.refusals
 
 EMBEDDING = "roformer.embeddings.word_embeddings.weight"
 QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
-#: What replaces the content of pytorch_model.bin, by a function of the right one; what is said.
+#: Functions that change the content of pytorch_model.bin, and words of the refusal.
 WEIGHTS = {
     "nested": (lambda w: {"state_dict": w}, ["state_dict is a dict"]),
     "one tensor": (lambda w: w[QUERY], ["holds a Tensor"]),
@@ -28,7 +28,7 @@ WEIGHTS = {
     "empty": (lambda w: {}, ["has no tensor"]),
     "int8": (lambda w: {**w, QUERY: w[QUERY].to(torch.int8)}, [QUERY, "int8"]),
 }
-#: The content of a file of the folder; what is said.
+#: The content of a file of the folder, and words of the refusal.
 FILES = [
     ("config.json", b"\xff\xfe{}", "JSON"),
     ("config.json", b"[" * 100_000, "JSON"),
@@ -116,7 +116,7 @@ def outcome(target, folder, sizes=None):
         return str(error)
     for name, x in found.parameters.items() if sizes else ():
         if x.shape != sizes[name]:
-            return found.origin[name]  # is refused in front of the check that fairseq can load it
+            return found.origin[name]  # is refused before the check that fairseq can load it
     return found.kind.name, found.head, found.settings, found.parameters
 
 
@@ -136,7 +136,7 @@ def changed(target, folder, entries):
 
 
 def others_of(value):
-    """Further values of the same type."""
+    """Other values of the same type that an entry may have."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -169,7 +169,7 @@ def test_every_entry_is_read_or_refused_by_name(made, tmp_path, target):
 def test_an_entry_that_is_left_out_means_what_it_means_to_transformers(
     made, transformers, tmp_path, target
 ):
-    """The same as in the full config.json that transformers writes for the one without it."""
+    """It is read as in the full config.json that transformers makes of one without it."""
     found, missed = made(FIRST_ROWS[target]), []
     if not found.known:
         pytest.skip("this version of transformers has no such class")

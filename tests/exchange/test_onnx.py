@@ -25,7 +25,7 @@ LONGEST = 40
 
 
 def compositions():
-    """Every encoding of encoders in as few compositions as possible; relative ones stay so."""
+    """Every encoding of encoders in as few compositions as possible, relative ones apart."""
     made = []
     for relative in (True, False):
         groups = [[]]

@@ -22,7 +22,7 @@ from fairseq_posenc.models.masked_lm import MASKED_LM
 pytestmark = pytest.mark.refusals
 
 CODE, SIZE = "hf-remote-code", "--decoder-output-dim 8"
-#: Settings of a language model that the class of RoFormer has not.
+#: Settings of a language model that the class of RoFormer lacks.
 OF_LM = {"lm_head": "projection", "no_scale_embedding": False, "layernorm_embedding": False}
 
 
@@ -79,7 +79,7 @@ def inexpressible(tmp_path_factory):
     return list(zip(KINDS, (translation, lm, trained(folder / "ours", attention="elu"))))
 
 
-#: The kinds of models that formats without a table take, and one with another kind, too.
+#: The kinds of models that formats without a table take, and those of a format with two tables.
 TAKEN = {
     **{CODE: (TRANSLATION,), "onnx": (MASKED,), "ctranslate2": KINDS},
     "hf-roformer": (MASKED, CAUSAL),
@@ -88,7 +88,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("name", [name for name, entry in FORMATS.items() if entry.exporter])
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
-    """A layer of another kind by its flag, and a model of another kind by its architecture."""
+    """Such a layer is refused by its flag, and a model of another kind by its architecture."""
     pytest.importorskip("safetensors" if name.startswith("hf-") else name, reason="an extra")
     for kind, model in inexpressible:
         words = f"--arch {kind.arch}$|is a model {kind.arch};|is a {kind.name}; .* takes masked"

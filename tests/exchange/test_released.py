@@ -124,7 +124,7 @@ def test_stored_outputs(golden, tmp_path, out, name, stored, safe):
 
 @pytest.mark.parametrize("folder", ["gau_alpha_mlm", "gau_alpha_mlm_bin"])
 def test_outputs_of_the_released_code(released, out, folder):
-    """The authors' code masks texts of one token otherwise than the package gau-alpha."""
+    """The authors' code and the package gau-alpha mask texts of one token differently."""
     expected = released("gau_alpha_mlm")
     assert_stored_logits("gau-alpha", expected, SHARED / "golden" / folder, out)
 

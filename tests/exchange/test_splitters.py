@@ -49,7 +49,7 @@ def lines_of(seed, count):
 TRAIN, TEST = lines_of(1, 400), [*lines_of(1, 450)[400:], *lines_of(2, 150), *ODD, *NAMED]
 
 
-#: Settings of SentencePiece, and the reason where a tokenizer.json cannot split as they say.
+#: Settings of SentencePiece, and the reason if a tokenizer.json cannot split text as they do.
 _BYTES = {"byte_fallback": True, "vocab_size": 330}
 _SPACED = "is neither unigram nor BPE with spaces first"
 PIECES = {
@@ -143,7 +143,7 @@ def subwords(tmp_path_factory):
 
 
 def dictionary_of(preparation, lines):
-    """A dictionary of the symbols of lines, of which it lacks some that others have."""
+    """A dictionary of the symbols of *lines*, which lacks some symbols of other lines."""
     found = Dictionary()
     for line in lines:
         for symbol in preparation.source(line):
@@ -248,7 +248,7 @@ def test_damaged_models_are_refused(tmp_path, subwords):
 RAW = [("llama", "bpe"), ("grouped", "byte pairs"), ("bart", "merges"), ("mbart", "unigram")]
 RAW += [("roberta", "unigram"), ("roberta", "word pieces"), ("modernbert", "byte pairs")]
 RAW += [(name, "symbols") for name in ("neox", "bloom", "gpt2", "marian", "m2m100", "t5")]
-#: By the kind of model: the automatic class, and what is before and behind a text.
+#: By the kind of model: the automatic class, and the tokens before and after a text.
 KINDS = {
     CAUSAL.name: ("CausalLM", [2], []),
     MASKED.name: ("MaskedLM", [0], [2]),
@@ -311,7 +311,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
     assert again.model_max_length == LONGEST
     assert again(texts)["input_ids"] == tokenizer(texts)["input_ids"]
     assert len(tokenizer(["ba " * 300], truncation=True)["input_ids"][0]) == LONGEST
-    if not copied:  # without the symbols behind it
+    if not copied:  # which lacks the hidden symbols
         shutil.copy(out / "dict.txt", tmp_path / "again")
     convert("import", row.target, tmp_path / "again", tmp_path / "back")
     back = read_dictionary(str(tmp_path / "back" / "dict.txt"), masked).symbols

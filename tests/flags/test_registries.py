@@ -45,7 +45,7 @@ class GainFlags:
 
 
 class Looking(ContentBias):
-    """Something made of all that a content-dependent term may look at."""
+    """A term that reads all that a content-dependent term may read."""
 
     def forward(self, content, vectors=None):
         new = content.x.mean(-1)[:, None, :, None]  # (B, T, C) -> (B, 1, T, 1)
@@ -70,7 +70,7 @@ class Signs(QKVTransform):
 
 
 class Valued(ContentBias):
-    """No logits, and 3 for every value."""
+    """Logits of 0, and 3 added to every value."""
 
     def forward(self, content, vectors=None):
         return torch.zeros_like(content.products)
@@ -80,14 +80,14 @@ class Valued(ContentBias):
 
 
 class Sideways(DistanceBias):
-    """Distances before heads."""
+    """Logits with the dimension of distances before that of heads."""
 
     def by_distance(self, distances):
         return distances.unsqueeze(1).expand(-1, self.num_heads).float()
 
 
 class Headless(ContentBias):
-    """Logits of all heads in one."""
+    """Logits summed over the heads, without their dimension."""
 
     def forward(self, content, vectors=None):
         return content.products.sum(dim=1)
@@ -106,7 +106,7 @@ class Gained(nn.Module):
 
 @pytest.fixture()
 def registered():
-    """The registries with an entry more each; as they were, afterwards."""
+    """The registries with further entries, which are removed afterwards."""
     with registries_as_before():
         described = {"paper": PAPER, "summary": "of a test"}
         register_encoding("own_looking", **described)(Looking)
@@ -154,7 +154,7 @@ def test_content_terms_see_the_input_padding_and_products(registered):
 
 @torch.no_grad()
 def test_values_of_content_terms_are_added_or_refused(registered):
-    """Without another word than the method: values are shifted by 3 in every layer."""
+    """The method alone is enough: values are shifted by 3 in every layer."""
     plain = own_model("--position-encoding", "none").encoder.layers[0].self_attn
     valued = own_model("--position-encoding", "own_valued").encoder.layers[0].self_attn
     valued.load_state_dict(plain.state_dict())

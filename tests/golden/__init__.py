@@ -49,8 +49,8 @@ def instantiate(name: str, description: Dict[str, Any]) -> Dict[str, Any]:
     Args:
         name: the reference.
         description: ``source``, ``config`` and, as far as there are any, ``parameters`` and
-            ``inputs`` (see :func:`normal`), ``tied`` (parameters that are another one under a
-            second name), ``integers`` (inputs in full) and ``meta``.
+            ``inputs`` (see :func:`normal`), ``tied`` (second names of parameters, each with the
+            first), ``integers`` (inputs in full) and ``meta``.
 
     Returns:
         *description* with ``state_dict`` and ``inputs`` as tensors.

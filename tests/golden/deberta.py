@@ -13,8 +13,8 @@ def deberta(name: str) -> Made:
     """Content-to-position and position-to-content logits, (B, H, T, T).
 
     Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the second sum by δ(j, i); the released
-    code, and transformers after it, by δ(i, j): p2c_released.  For p2c it is given the distances
-    with the other sign.
+    code, and transformers after it, by δ(i, j): p2c_released.  For p2c, the code of transformers
+    is given the distances with the other sign.
     """
     described = {
         "source": source("transformers", "models/deberta"),

@@ -75,7 +75,7 @@ def build(arch: str, flags: str) -> nn.Module:
 
 
 def _state(model: nn.Module) -> Dict[str, Tensor]:
-    """The trained tensors by name, without the copies that fairseq 0.12.2 keeps of its layers'."""
+    """The trained tensors by name, without the second copies in layers of fairseq 0.12.2."""
     doubled = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
     state = model.state_dict()
     return {k: state[k] for k in sorted(state) if not doubled.search(k)}

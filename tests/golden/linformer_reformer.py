@@ -34,11 +34,11 @@ def linformer(name: str) -> Made:
 
 
 def reformer(name: str) -> Made:
-    """Output (B, T, D) of causal attention among tokens of the same bucket, found again or not.
+    """Output (B, T, D) of causal attention among tokens of the same bucket, in one or more rounds.
 
     The package cuts chunks from all tokens, sorted by bucket.  In two chunks of a causal attention
-    every query finds all earlier tokens of its bucket.  Its logit of a token with itself, -5e4,
-    would leave three digits of others in float32.
+    every query finds all earlier tokens of its bucket.  The package's logit of a token with itself,
+    -5e4, would leave other logits three digits in float32.
     """
     length, size, rounds = 24, 8, 3
     buckets = 2

@@ -1,6 +1,6 @@
 """Regenerate the reference outputs in ``data/`` with packages of the index.
 
-In an environment of their own, since they need an older transformers than the tests::
+Run it in an environment of its own, since it needs an older transformers than the tests::
 
     python -m venv /tmp/golden && . /tmp/golden/bin/activate
     pip install -r tests/golden/requirements.txt && pip install --no-deps fairseq2==0.8.1
@@ -66,7 +66,7 @@ MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **models.MAKERS,
     **tupe.MAKERS,
 }
-#: What another processor may change, beside a relative part of 1e-5.
+#: The absolute difference that another processor may make, besides a relative one of 1e-5.
 ATOL = 2e-6
 
 
@@ -89,7 +89,7 @@ def as_arrays(outputs: Outputs) -> Dict[str, np.ndarray]:
 
 
 def compare(name: str, text: str, outputs: Dict[str, np.ndarray]) -> bool:
-    """Print how far the committed files are from what was computed; whether they agree."""
+    """Print how far the committed files are from what was computed; return whether they agree."""
     same = (DATA / f"{name}.json").read_text(encoding="utf-8") == text
     with np.load(DATA / f"{name}.npz") as stored:
         committed = {key: stored[key] for key in stored.files}

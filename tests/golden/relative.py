@@ -17,7 +17,7 @@ from golden import Made, instantiate, normal, source
 
 
 def _without_init(name: str, path: Any = None) -> Any:
-    """Put the package *name* into place without running its ``__init__``; its folders."""
+    """Put the package *name* into place without running its ``__init__``; return its folders."""
     module = ModuleType(name)
     module.__path__ = list(PathFinder.find_spec(name, path).submodule_search_locations)
     sys.modules[name] = module

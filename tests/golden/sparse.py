@@ -51,7 +51,7 @@ def longformer(name: str) -> Made:
 def bigbird(name: str) -> Made:
     """Outputs (1, 28, C) before the last projection of 7 blocks of 4 tokens.
 
-    There the last block is global, too, so an eighth of nothing but padding follows.
+    In transformers the last block is global, too, so an eighth of nothing but padding follows.
     """
     size, blocks = 4, len(RANDOM) + 1
     described = {

@@ -1,10 +1,10 @@
 """TUPE by loops over tokens and heads, in NumPy and float64, as no package of the index has it.
 
-Ke, He, Liu, arXiv 2006.15595, Eq. 7, 9 and 10.  Where the paper says nothing, as the authors'
-code does it: the positions pass a norm and have projections with biases; row 0 of their table is
-for [CLS] towards all (its product with itself is θ1), row 1 for the others towards [CLS] (θ2), and
-token t has row t + 1; in TUPE-R, [CLS] looks at all with bucket 16, and all look at it with bucket
-32, which T5 does not use.  It shares no code with the package, not even how the sums are ordered.
+Ke, He, Liu, arXiv 2006.15595, Eq. 7, 9 and 10.  Where the paper says nothing, it follows the
+authors' code: positions pass a norm and have projections with biases; row 0 of their table is for
+[CLS] towards all (its product with itself is θ1), row 1 for the others towards [CLS] (θ2), and
+token t has row t + 1; in TUPE-R, [CLS] attends to all with bucket 16, and all to it with bucket 32,
+which T5 does not use.  It shares no code with the package, not even how the sums are ordered.
 """
 
 import math

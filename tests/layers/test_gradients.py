@@ -9,11 +9,11 @@ from support.helpers import FEED_FORWARDS, PAD, parameters_of, sentences, tiny
 pytestmark = pytest.mark.formulas
 
 SMALL = shape(1, 8, 8, 2)
-#: fairseq computes gelu in float32; these have an activation of their own
+#: fairseq computes gelu in float32, unlike tanh; two forms have an activation of their own
 SMOOTH = ["--activation-fn", "tanh"]
 OWN_ACTIVATION = ("ffn_swiglu:none", "ffn_geglu:none")
 CLIPPED = ("shaw", "deberta")
-#: with parameters, or products of queries and keys
+#: encodings with parameters, or with products of queries and keys
 NAMES = [*CONTENT, "learned", "rotary", "xpos", "bert_ad", "t5", "tupe", "kerple", "fire"]
 NAMES += ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
 NAMES += ["power:kerple", "shaw_per_head:shaw", "scaled:rotary"]
@@ -33,7 +33,7 @@ def test_gradients_of_all_parameters(name, form):
     source[0, :2] = PAD
     parameters = parameters_of(model)
     for key, parameter in parameters.items():
-        if "position" in key:  # larger than they start, so that no error drowns
+        if "position" in key:  # larger than at the start, so that errors show
             torch.nn.init.normal_(parameter, std=0.5)
 
     def logits(*_):  # gradcheck changes the parameters in place

@@ -39,7 +39,7 @@ def test_every_parameter_is_used_so_that_several_gpus_take_the_default_back_end(
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-#: those whose [CLS] can be untied
+#: encodings whose [CLS] can be untied
 SHARED = [name for name in ENCODER_ENCODINGS if parse_encodings(name)[0].shared]
 
 

@@ -1,7 +1,7 @@
 """Flags that cannot work: each is refused in one line, before data or a checkpoint is read.
 
-Each line of refusals.txt is an architecture with its flags, and a pattern of the message.  Before
-some stands ``build``: those are refused when the model is built, others when the flags are read.
+Each line of refusals.txt is an architecture with its flags, and a pattern of the message.  A line
+that begins with ``build`` is refused when the model is built, others when the flags are read.
 In place of an architecture, the name of a command stands before flags of that command.
 """
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.properties
 
 
 def batch_of(rows, seed=0):
-    """A batch of sentences of 3 to 9 tokens, padded on the left; their searches end apart."""
+    """Sentences of 3 to 9 tokens, padded on the left, whose searches end at different steps."""
     source = sentences(rows, 9, seed)
     for row in range(rows):
         source[row, : row % 7] = PAD

@@ -1,6 +1,6 @@
 """Each pack can be deleted: what is left works, and core and tools name nothing that it registers.
 
-Another pack may name its flags, to refuse them or to go by them.
+A pack may name the flags of another, to refuse them or to act on them.
 """
 
 import ast
@@ -35,7 +35,7 @@ FAST = "not slow and not copies and not gpu"
 
 
 def names(folder):
-    """What is registered with the package in a folder, which works."""
+    """What the package in a folder registers, once it has been found to work."""
     paths = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
     with mock.patch.dict(os.environ, PYTHONPATH=paths):
         done = Command(str(Path(__file__).with_name("remaining.py")), []).finish()

@@ -1,4 +1,4 @@
-"""What a run makes a GPU do, counted: exact figures, so the goals for them are asserted."""
+"""Counts of what a run makes a GPU do: they are exact, so goals for them are asserted."""
 
 import copy
 import functools
@@ -34,14 +34,14 @@ def count_token(model, source, target):
 
 
 def choices(counts):
-    """What every GPU would choose for the attention calls in half precision."""
+    """The kernel that each GPU would choose for each attention call in half precision."""
     for call in counts.attention:
         mask = call.mask and (torch.float16, *call.mask[1:])
         for gpu in GPUS:
             yield fused_kernel(call._replace(dtype=torch.float16, mask=mask), gpu)
 
 
-#: Most operations a token relative to stock's, of all models and of those named otherwise.
+#: The most operations a token, relative to stock: for all models but those named below.
 MOST = 1.25
 MOST_OF = {
     "scaled_squared_relu:t5": 1.5,
@@ -63,7 +63,7 @@ def operations_of_stock():
     return operations(count_token(build("transformer", *TINY), *padded_batch()))
 
 
-#: the same kernel beside an encoding of the input does less
+#: layers with sinusoidal or learned positions do less, and are left out
 COUNTED = sorted(ENCODINGS) + ["tupe+t5"]
 COUNTED += [name for name in OTHER_LAYERS if not name.endswith((":sinusoidal", ":learned"))]
 
@@ -95,7 +95,7 @@ def test_the_way_of_a_gpu_computes_the_same(name):
 
 @torch.no_grad()
 def test_the_host_does_not_wait_for_the_order_of_hypotheses():
-    """On a CPU it reads the order, so that fewer tokens move."""
+    """On a CPU, the cache reads the order, so that fewer tokens move."""
     model, (source, target) = tiny_in_blocks("rotary").eval(), padded_batch()
     encoder_out, state, order = model.encoder(source, None), {}, torch.arange(len(source)).flip(0)
     count(lambda: model.decoder(target, encoder_out=encoder_out, incremental_state=state), ())
@@ -109,7 +109,7 @@ SIZES = [*shape(6, 32, 32, 2), "--share-all-embeddings"]
 
 @functools.lru_cache(maxsize=None)
 def counted(arch, *flags):
-    """Kernels of a training step in bfloat16, of a token, bytes saved, and operations of a token.
+    """Kernels of a training step in bfloat16 and of a token, bytes saved, operations of a token.
 
     With 6 + 6 layers.
     """
@@ -131,7 +131,7 @@ GOALS = [
     ("shaw_base", "", None, 0.6, None),
     ("roformer_v2_base", "--feed-forward mlp", 1.2, None, None),
     ("gau_base", "--encoder-layers 12 --gau-key-size 16", 1.5, None, None),
-    # values wider than the usual kernels take, as at base width
+    # values wider than the usual kernels accept, as at base width
     ("gau_base", "--gau-key-size 16 --gau-expansion 16", None, 0.9, None),
     ("performer_base", "", 1.6, 0.9, None),
 ]

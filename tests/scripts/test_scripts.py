@@ -191,7 +191,7 @@ def plan(tmp_path, python, *arguments, smi="exit 9"):
     )
 
 
-#: it cannot tell the compute capability
+#: an nvidia-smi that cannot tell the compute capability
 OLD_DRIVER = "[ $1 = -L ] && echo 'GPU 0: Tesla {} (UUID: GPU-7.0)'"
 
 

@@ -73,7 +73,7 @@ def test_a_byte_that_fairseq_takes_for_white_space_is_unknown(tmp_path):
 
 
 def test_texts_are_joined_as_the_task_joins_them(loaded):
-    """Those of classifiers are in test_predict.py."""
+    """The texts of classifiers are tested in test_predict.py."""
     hub, pair = loaded("masked_lm"), "<s> the cat </s> </s> barks . </s>"
     assert symbols_of(hub, "the cat") == "<s> the cat </s>".split()
     assert symbols_of(hub, *PAIR) == pair.split()

@@ -43,7 +43,7 @@ def expected_logits(hub, examples, folder):
 
 @pytest.mark.parametrize("name", ["texts", "pairs", "roberta", "bare", "value"])
 def test_predictions_are_those_of_fairseqs_validation(name, loaded, folder_of, tmp_path, capsys):
-    """Of the command, and of the hub interface."""
+    """Both those of the command and those of the hub interface."""
     hub, two = loaded(name), name in ("pairs", "roberta", "bare")
     examples = [*EXAMPLES, CUT] if name == "texts" else EXAMPLES
     examples = examples if two else [(first,) for first, _ in examples]

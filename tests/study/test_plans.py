@@ -13,7 +13,7 @@ pytestmark = pytest.mark.properties
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))
 trainings, plans, checks = (recipe_module("study", name) for name in ("trainings", "plan", "check"))
-#: Those that need less than others to check, and between them have every recipe.
+#: Plans that are checked sooner than others, and together have every recipe.
 QUICK = ("multi30k", "masked_lm", "documents", "document_mask", "lengths_small")
 PAIR = "en-de"
 SCORES = {"CoLA": "mcc", "MRPC": "accuracy,f1", "QQP": "accuracy,f1"}

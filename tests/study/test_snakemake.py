@@ -109,7 +109,7 @@ class Workflow:
         )  # fmt: skip
 
     def run(self, *words, **variables):
-        """What Snakemake says; the calls of fairseq's commands meanwhile are those in ``calls``."""
+        """Snakemake's status and output; ``calls`` gets the calls of fairseq's commands."""
         self.calls.write_text("")
         process = self.start(*words, **variables)
         said, _ = process.communicate(timeout=600)
@@ -204,7 +204,7 @@ def test_killed_and_started_again_it_ends_as_if_it_had_not_been(workflow):
 
 
 def test_jobs_share_the_gpus_of_a_machine(tmp_path):
-    """Each takes those that no other has, and they are shared once all are taken."""
+    """Each job takes GPUs that no other has, and they are shared once all are taken."""
     commands = f". {SNAKEFILE.parent}/commands.sh; gpus %d; echo $CUDA_VISIBLE_DEVICES; read -r"
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,5", "TMPDIR": str(tmp_path)}
     jobs = []
@@ -219,7 +219,7 @@ def test_jobs_share_the_gpus_of_a_machine(tmp_path):
 
 
 def test_a_search_goes_on_at_its_edge_and_an_archive_is_done(workflow):
-    """With seeds of its own; and one training is scored at two budgets."""
+    """The search has seeds of its own; and one training is scored at two budgets."""
     del workflow.plan["systems"]["stock"]
     workflow.plan["base"]["--save-interval-updates"] = "10"
     workflow.plan.update(

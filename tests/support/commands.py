@@ -34,8 +34,8 @@ _folder = tempfile.TemporaryDirectory(prefix="fairseq_posenc-")
 
 @functools.lru_cache(maxsize=None)
 def server() -> str:
-    """The folder in which the servers listen that fork commands, which end with this process."""
-    # what the test that comes first says of the plug-in is not meant for all others
+    """The folder with the sockets of the servers that fork commands and end with this process."""
+    # what the first test tells the plug-in by the environment is not meant for all others
     usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
     with contextlib.ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]

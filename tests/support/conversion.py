@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_posenc.cli import main
 
 SYMBOLS = "[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the ##s 公园 a b".split()
-#: fairseq's names of the special ones.
+#: fairseq's names of the special symbols.
 OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 CONFIG: Dict[str, Any] = {
     "model_type": "roformer",
@@ -97,7 +97,7 @@ def write_ids(prefix: Path, lines: List[List[int]]) -> None:
 
 
 def convert(*arguments: Any) -> None:
-    """The command, in this process."""
+    """Run the command, in this process."""
     main([str(argument) for argument in arguments])
 
 

@@ -43,7 +43,7 @@ class Expressed(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
+        """The kind of the model."""
         kind: Kind = self.model_kind or table_of(self.target).kind
         return kind
 
@@ -227,7 +227,7 @@ def checkpoint_of(folder, name, words=WORDS, **changes):
     """A checkpoint of random weights, none of which is a zero or a one that could be forgotten.
 
     Args:
-        folder: where; it is made.
+        folder: the folder to make.
         name: the row.
         words: the dictionary.
         changes: settings that differ from the row.
@@ -253,7 +253,7 @@ def load(path: Path) -> Any:
 
 
 def started(tokens: Tensor) -> Tensor:
-    """Translations (B, T) behind ``</s>``, without their last tokens."""
+    """Translations (B, T) after ``</s>``, without their last tokens."""
     return torch.cat((torch.full_like(tokens[:, :1], 2), tokens[:, :-1]), dim=1)
 
 

@@ -1,6 +1,6 @@
 """A small foreign model for every format that can be imported.
 
-Those of classes of transformers are our exports: test_foreign_classes.py has models that
+Models of transformers' classes are our exports: test_foreign_classes.py has models that
 transformers itself makes.
 """
 
@@ -63,7 +63,7 @@ def write_gau(folder, state=None, **config):
 
 
 def v2_weights():
-    """The weights of the first version without biases, norms and the inside of its head."""
+    """The weights of RoFormer without its biases, its norms and the inner layers of its head."""
     return {
         name: value
         for name, value in roformer_weights().items()
@@ -83,7 +83,7 @@ def write_tupe(folder):
 
 @lru_cache(maxsize=None)
 def _exported(name):
-    """The entries, the tensors and the symbols of a class, with the vocabulary of others."""
+    """The entries, the tensors and the symbols of a class, with the words of SYMBOLS."""
     reason = "the models are saved with safetensors"
     safetensors = pytest.importorskip("safetensors.torch", reason=reason)
     words = [symbol for symbol in SYMBOLS if symbol not in OURS]

@@ -116,7 +116,7 @@ def fire(c, b, h, t, j, module=None):
     def psi(x):
         return math.log(module.log_c.exp() * x + 1)
 
-    if d < 0:  # in an encoder, i and j exchanged and the sign of the input
+    if d < 0:  # in an encoder: i and j are exchanged, and the input is negated
         x = 0.0 if c.causal else -psi(-d) / psi(max(threshold, int(c.at[b, j])))
     else:
         x = psi(d) / psi(max(threshold, i))
@@ -131,7 +131,7 @@ def sandwich(c, b, h, t, j):
 
 
 def bucket(distance, buckets, most, causal):
-    """T5's bucket of one distance, key minus query: exact, then logarithmic, then one."""
+    """T5's bucket of one distance, key minus query: exact, then logarithmic, then one for all."""
     if not causal:
         side = buckets // 2 if distance > 0 else 0
         return side + bucket(-abs(distance), buckets // 2, most, True)

@@ -38,11 +38,11 @@ def causal_only(name):
     return any(e.causal_only for e in all_encodings(name.rpartition(":")[2]))
 
 
-#: those that encoders can have
+#: encodings that encoders can have
 ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
 
 
-#: how the names of the settings end that tests of the commands give themselves
+#: ends of the names of settings that tests of the commands set themselves
 SIZES = ("embed_dim", "heads", "layers", "dropout")
 
 
@@ -70,10 +70,10 @@ def encoding_of_sides(encoding):
 
 
 def copies(build):
-    """Decorate a function that builds a model: the same again is a copy of the first.
+    """Decorate a function that builds a model: equal calls return copies of the first model.
 
-    The same are arguments and the state of the random numbers.  Building takes five times as long
-    as copying.  Copies share their settings.
+    Calls are equal if their arguments and the state of the random numbers are.  Building takes five
+    times as long as copying.  Copies share their settings.
     """
 
     @functools.lru_cache(maxsize=128)
@@ -93,7 +93,7 @@ def copies(build):
 
 
 class TranslationTask:
-    """The little of a translation task that building a model needs."""
+    """The part of a translation task that building a model needs."""
 
     source_dictionary = target_dictionary = VOCABULARY
     cfg = Namespace(_name="translation")
@@ -153,18 +153,18 @@ def tiny(name, *flags):
 
 
 def tiny_in_blocks(name):
-    """The same with blocks of a multiple of 8 tokens, as models have; usually they have one."""
+    """As :func:`tiny`, with blocks of a multiple of 8 tokens, which real models usually have."""
     return tiny(name, *_MODEL_BLOCKS.get(name.rpartition(":")[0], ()))
 
 
 def parameters_of(model):
-    """Parameters by name, without the copies that fairseq 0.12.2 keeps of its encoder layers'."""
+    """Parameters by name, without the second copies in encoder layers of fairseq 0.12.2."""
     copies = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
     return {k: p for k, p in model.named_parameters() if not copies.search(k)}
 
 
 def without_values():
-    """A context in which models are built without values, where PyTorch can: for large ones."""
+    """A context that builds models without values, where PyTorch can; for large models."""
     return torch.device("meta") if TORCH_VERSION >= (2, 0) else contextlib.nullcontext()
 
 

@@ -27,7 +27,7 @@ from fairseq_cli import train
 #: Functions before and after whose calls a process dies.
 AROUND = [(os, "replace"), (os, "fsync"), (os, "remove")]
 AROUND += [(Trainer, "train_step"), (Trainer, "valid_step")]
-#: Functions that it dies within: what leaves half of the file that they have written.
+#: Functions within which it dies, each with what leaves half of the file that it wrote.
 WITHIN = {
     (torch, "save"): lambda content, file: (file.flush(), file.truncate(file.tell() // 2)),
     (shutil, "copyfile"): lambda source, copy: os.truncate(copy, os.path.getsize(copy) // 2),

@@ -27,7 +27,7 @@ def empty_state(v, features):
     return prefix_sums.KeySums(v.new_zeros(b, h, d, features), v.new_zeros(b, h, features))
 
 
-#: other forms of registered attentions: of which, and by which settings
+#: other forms of registered attentions: the attention, and the settings that make the form
 FORMS = {
     "favor_relu": ("favor", {"favor_kernel": "relu"}),
     "favor_hyperbolic": ("favor", {"favor_kernel": "hyperbolic"}),
@@ -75,7 +75,7 @@ def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
 
 
 def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
-    """Outputs of features, all at once."""
+    """The outputs for all tokens at once, given the features *q* and *k*."""
     if causal:
         return attend_causally(q, k, v, empty_state(v, q.size(3)), epsilon, per_feature, turn)[0]
     return attend_to_state(q, summarize_keys(k, v, turn), epsilon, per_feature, turn)
@@ -84,7 +84,7 @@ def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
 def cut(monkeypatch, layer, chunk, chunks):
     """Give chunks so many tokens, and segments of a batch of B sentences so many chunks.
 
-    The backward pass computes features again, as that of large batches.
+    The backward pass computes features again, as it does for large batches.
     """
     monkeypatch.setattr(prefix_sums, "CHUNK", chunk)
     size = chunks * chunk * B * layer.num_heads * layer.features

@@ -11,8 +11,8 @@ from fairseq_posenc import packs
 def rows_of(name: str) -> List[List[str]]:
     """The parts of every case in the files of a name, those of packs included.
 
-    Empty lines and those that begin with # are none.  A last part ``with PACK`` says that a case
-    needs another pack, too: it is left out where that was deleted.
+    Empty lines, and lines that begin with #, are no cases.  A last part ``with PACK`` says that
+    a case needs another pack, too: it is left out where that pack was deleted.
     """
     files = sorted(Path(__file__).parents[1].rglob(name))
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]

@@ -74,6 +74,6 @@ INITIALISED = ("fairseq.models.roberta.model", "fairseq_posenc.models.roberta")
 def count(arch, vocabulary=30522):
     """Parameters of *arch* with BERT's vocabulary, or one of another size, and 512 positions."""
     bert = [mock.patch(f"{name}.init_bert_params") for name in INITIALISED]
-    with without_values(), bert[0], bert[1]:  # it copies values
+    with without_values(), bert[0], bert[1]:  # BERT's start copies values
         model = build(arch, vocabulary=Vocabulary([""] * vocabulary), length=512)
     return sum(p.numel() for p in model.parameters())

@@ -27,7 +27,7 @@ def dictionary(words: Any = WORDS) -> Dictionary:
 
 
 class Task(NamedTuple):
-    """The little of a task that building a model needs."""
+    """The part of a task that building a model needs."""
 
     source_dictionary: Dictionary
     target_dictionary: Dictionary

@@ -43,7 +43,7 @@ def own(tmp_path_factory):
 
 @contextlib.contextmanager
 def registries_as_before():
-    """What is registered inside is gone afterwards."""
+    """What is registered inside of the block is removed afterwards."""
     registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, HEADS, NORMS, models.ARCH_MODEL_REGISTRY]
     registries += [models.ARCH_MODEL_NAME_REGISTRY, models.ARCH_CONFIG_REGISTRY]
     registries += [family.presets for family in FAMILIES.values()]
@@ -65,7 +65,7 @@ def registries_as_before():
 
 
 def own_model(*flags):
-    """Built without the cache of parsed flags, which knows nothing of registrations."""
+    """A model built without the cache of parsed flags, which knows nothing of registrations."""
     arguments = ["data", "--task", "translation", "--arch", "posenc_transformer", *TINY, *flags]
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     return models.build_model(Namespace(**vars(args)), TranslationTask()).eval()

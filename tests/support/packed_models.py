@@ -58,7 +58,7 @@ def numbers(dictionary, text):
 
 @torch.no_grad()
 def log_probabilities(logits, targets):
-    """Those of *targets*, given logits (T, V)."""
+    """The log-probabilities of *targets*, given logits (T, V)."""
     return logits.double().log_softmax(-1)[range(len(targets)), targets].tolist()
 
 

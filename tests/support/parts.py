@@ -1,4 +1,4 @@
-"""Encodings and kernels outside of any model, and a second opinion on attention."""
+"""Encodings and kernels outside of any model, and attention by loops."""
 
 import math
 from argparse import Namespace
@@ -49,7 +49,7 @@ def places_of(length, keys=None):
 
 
 def prepared_by(layer, batch):
-    """What a self-attention gets of a batch, as in a stack."""
+    """What a stack prepares of a batch for a self-attention."""
     alone = Namespace(kinds={(0, 0): layer})
     return positions.PositionedStack.prepare(alone, batch)[0, 0]
 
@@ -86,7 +86,7 @@ def slow_attention(q, k, v, scale, allowed, bias=None):
 
 
 def storage_of(tensor):
-    """The memory behind a tensor, of which it may be a view."""
+    """The memory of a tensor, which may be a view of a part of it."""
     return tensor.untyped_storage() if TORCH_VERSION >= (2, 0) else tensor.storage()
 
 

@@ -1,8 +1,8 @@
 """Python processes that start within milliseconds.
 
-A server makes the slow imports once and forks for every command.  The plug-in is not among what
-it imports: a command loads it through ``--user-dir``, as a user's does.  A second server, forked
-from the first, has loaded it already.
+A server makes the slow imports once and forks for every command.  It does not import the plug-in: a
+command loads that through ``--user-dir``, as a user's command does.  A second server, forked from
+the first, has loaded the plug-in already.
 
     python preloaded.py PYTHON FOLDER ARGUMENT...
 

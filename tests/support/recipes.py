@@ -28,7 +28,7 @@ def environment():
 
 
 def recipe_module(folder: str, name: str) -> ModuleType:
-    """Import a module of *folder* in examples/ as Python does that runs a script there."""
+    """Import a module of *folder* in examples/ as Python does when it runs a script there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES / "common")
         patch.syspath_prepend(EXAMPLES / folder)
@@ -55,7 +55,7 @@ def succeed(script, *arguments, cwd, **more):
 
 
 def error_of(function, *args):
-    """The one line that a helper leaves with."""
+    """The message, of one line, with which *function* ends."""
     with pytest.raises(SystemExit) as caught:
         function(*args)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""Flags of attention to some keys, of every kind."""
+"""Flags of every kind of attention to some keys."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ KERNELS = {
 
 
 def registered(*names):
-    """A test for each of these kernels that is there."""
+    """The mark that runs a test for each of these kernels that is registered."""
     return pytest.mark.parametrize("kernel", [name for name in names if name in KERNELS])
 
 

@@ -17,10 +17,10 @@ class Toy:
 
     Args:
         text: folder with train, valid and one test set for each of TEST_SIZES.
-        separate: the same for fairseq-train, with a dictionary for each side.
-        joined: the same with one dictionary for both, and with alignments.
-        empty: that without a line to train on.
-        long: that with lines of up to 60 words to validate on.
+        separate: binarised for fairseq-train, with a dictionary for each side.
+        joined: binarised with one dictionary for both sides, and with alignments.
+        empty: binarised with that dictionary, without a line to train on.
+        long: binarised with that dictionary, with lines of up to 60 words to validate on.
     """
 
     text: Path
@@ -81,7 +81,7 @@ def trained(toy: Toy, once: Any) -> Path:
     return once("trained", lambda folder: train(toy.separate, folder, *flags))
 
 
-#: Of fairseq's own transformer, as small as it can be.
+#: Flags of fairseq's own transformer, as small as it can be.
 STOCK = ["--arch", "transformer", *shape(1, 8, 8, 2)]
 
 

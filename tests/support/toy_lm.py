@@ -53,7 +53,7 @@ def eval_lm(data, checkpoint, *flags):
 
 
 def perplexity(finished):
-    """What fairseq-eval-lm says."""
+    """The perplexity that fairseq-eval-lm prints."""
     assert finished.status == 0, finished.err[-2000:]
     return float(re.findall(r"Perplexity: (\S+)", finished.out + finished.err)[-1])
 

@@ -19,7 +19,7 @@ def criterion(name):
 
 
 def batch(size, length, share):
-    """Sentences of which a *share* of the tokens is to be predicted; some lie after the end."""
+    """Sentences in which a *share* of the tokens is to be predicted; the first one is padded."""
     tokens = texts(size, length)
     tokens[0, -3:] = PAD
     asked = (torch.rand(tokens.shape) < share) & tokens.ne(PAD)

@@ -1,7 +1,7 @@
 """Folders that CTranslate2 loads: translation models, language models and encoders.
 
-It exports models of this plug-in and of fairseq.  A model is built and loaded as by fairseq's
-commands, then its parameters are copied into the specification of the engine's Python package.
+The models are those of this plug-in and of fairseq.  A model is built and loaded as fairseq's
+commands do it; then its parameters are copied into a specification of the engine's Python package.
 """
 
 import os
@@ -60,8 +60,8 @@ class CTranslate2Exporter(formats.Exporter):
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
 
-        The difference is that of log-probabilities, or of an encoder's states; only an export in
-        float32 has to agree.
+        The compared outputs are log-probabilities, or the states of an encoder; only an export in
+        float32 has to agree with the model.
         """
         import_extra("ctranslate2", f"export {NAME}")
         from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
@@ -88,8 +88,8 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
     """The specification of a loaded model, whose settings :func:`refuse_settings` accepts.
 
     Returns:
-        the engine's specification; and by side, ``longest``, the longest input in tokens, and
-        ``exact_below``, the length from which on positions are approximate, or None.
+        the engine's specification; and two dictionaries by side: ``longest``, the longest input in
+        tokens, and ``exact_below``, the length at which positions become approximate, or None.
     """
     from ctranslate2.specs import transformer_spec
 
@@ -109,7 +109,7 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
     else:
         spec.register_vocabulary(_symbols(task.source_dictionary))
     if kind is CAUSAL and not getattr(task_settings(task), "add_bos_token", False):
-        spec.config.bos_token = spec.config.eos_token  # a text starts with it
+        spec.config.bos_token = spec.config.eos_token  # a text starts with </s>
     heads = HEADS if kind is MASKED else ()
     for left in parameters.left(loaded.model):
         if not left.startswith(heads) and not COPIES.search(left):
@@ -130,13 +130,13 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
 def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
 
-    The difference is the largest one of token log-probabilities, or of an encoder's states.
+    The report has the largest difference of token log-probabilities, or of an encoder's states.
     """
     spec, limits = fill(loaded, kind)
     difference = same = None
     quantization, text = wanted.get("quantization") or "float32", wanted.get("verify_file")
     versions = {"quantization": quantization, "fairseq_posenc": __version__}
-    told = {"kind": kind.name, **limits, **versions}  # what translating reads
+    told = {"kind": kind.name, **limits, **versions}  # read before translating
     with new_folder(wanted.out) as side:
         spec.validate()
         spec.optimize(quantization=wanted.get("quantization"))
@@ -211,9 +211,9 @@ class _Engine(NamedTuple):
     """How the engine computes a kind of model."""
 
     spec: str  # its specification
-    modules: Dict[str, str]  # by side of that, the module of our model
+    modules: Dict[str, str]  # by side of the specification, the module of our model
     runs: str  # its class that runs the folder
-    both: Callable[..., Tuple[Tensor, Any]]  # our and its outputs, given a sentence of each side
+    both: Callable[..., Tuple[Tensor, Any]]  # our outputs and the engine's, for a sentence a side
 
 
 _SOURCE, _TARGET = {"source": "encoder"}, {"target": "decoder"}
@@ -231,7 +231,7 @@ _ENGINES = {
 def _difference(
     kind: Kind, loaded: Loaded, folder: str, limits: Dict[str, Dict[str, Any]]
 ) -> float:
-    """The largest difference of an exported model from fairseq's, up to where it is exact."""
+    """The largest difference of the outputs from fairseq's, at lengths that are exact."""
     say_on_terminal("comparing the two models")
     *_, runs, both = _ENGINES[kind.name]
     engine = getattr(import_extra("ctranslate2", "--verify"), runs)(folder, compute_type="default")
@@ -244,7 +244,7 @@ def _difference(
 
 
 def _same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tuple[int, int]:
-    """The number of identical beam translations of the lines of a file, and of all."""
+    """The number of lines of a file with identical beam translations, and of all its lines."""
     if kind is not TRANSLATION:
         raise UsageError(f"--verify-file {path}: is for translation models; this is no such model")
     lines = [line.split() for line in read_lines(path, f"--verify-file {path}") if line.strip()]

@@ -3,19 +3,19 @@
 A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
 it, if it has its default, or if it has no effect in the model at hand.
 
-A new encoding needs one function here, or in a user's own ``--user-dir``, under :func:`expresses`;
+A new encoding needs one function with the decorator :func:`expresses`, here or in a ``--user-dir``;
 an encoding without one is refused by name.  Encodings whose logits are a function of the distance
 alone need no more than ``expresses("NAME", acts="bias", flags=(…))(bias_by_distance)``.
 
 The engine has rotary embeddings, relative keys and values (Shaw), a bias by bucket of the distance
-(T5) and, in decoders, ALiBi.  Where self-attention has none of these, it adds a table to the
-embeddings.  Other encodings are expressed through them:
+(T5) and, in decoders, ALiBi.  Where self-attention has none of these, the engine adds a table to
+the embeddings.  Other encodings are expressed through these:
 
 * a bias of any relative encoding becomes a table with a bucket for every distance (ALiBi in an
   encoder, and T5, whose own buckets the engine would round in float32);
-* no positions are rotations by an angle of zero;
-* a scaling of rotary frequencies, such as YaRN, is a divisor for every frequency, its temperature a
-  factor on the projections of queries and keys.
+* ``none`` becomes rotations by an angle of zero;
+* a scaling of rotary frequencies, such as YaRN, becomes a divisor of every frequency, and its
+  temperature becomes a factor on the projections of queries and keys.
 """
 
 from argparse import Namespace
@@ -43,7 +43,7 @@ ACTIVATIONS = {
     "gelu_fast": "GELUTanh",
     "tanh": "Tanh",
 }
-#: Settings of any value beside those of an encoding; those are checked one by one.
+#: Settings that may have any value, besides the flags of each :class:`Expression`.
 _READ = (
     *formats.FROM_PARAMETERS,
     *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
@@ -61,7 +61,7 @@ _OF_ENCODERS = (
     *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
     *("spectral_norm_classification_head", "pooler", "pooler_norm", "num_segments", "segments"),
 )
-#: Divides positions, so that every angle of a rotation is zero in float32.
+#: A divisor of positions, so large that every angle of a rotation is zero in float32.
 _NO_ROTATION = 1e30
 
 
@@ -105,7 +105,7 @@ EXPRESSIONS: Dict[str, Expression] = {}
 def expresses(
     *names: str, acts: str = "alone", flags: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
-    """Decorator of a function of an encoding and the index of a layer that expresses it.
+    """Decorator of a function that expresses an encoding in a layer, given both.
 
     Args:
         names: values of ``--position-encoding``.
@@ -143,7 +143,7 @@ def rotary(encoding: PositionEncoding, layer: int) -> Positions:
     theta, base, pairing, temperature = cast(Rotation, encoding.rotation(layer))
     dim, rule, tensors = 2 * len(theta), None, {}
     unscaled = frequencies(dim, base)
-    if not torch.equal(theta, unscaled):  # a divisor of each frequency, in two lists, by the length
+    if not torch.equal(theta, unscaled):  # divisors, the same for short texts as for long ones
         names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
         rule, tensors = "Su", {name: (unscaled / theta).float().numpy() for name in names}
     return Positions(_rotations(dim, pairing, base, rule), tensors, temperature, dim)
@@ -183,7 +183,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
     """
     reach = encoding.constant_from(encoding.stack.max_positions)
     limit = reach if encoding.constant_from(reach + 1) > reach else None
-    # a side has 2 · reach buckets: one for each distance below it, and as many up to twice that
+    # a side has 2 · reach buckets: one for every distance < reach, as many from there to 2 · reach
     beyond = [round(reach * 2 ** (row / reach)) for row in range(reach)]
     later = torch.tensor([*range(reach), *beyond])
     distances = -later if encoding.stack.causal else torch.cat((-later, later))
@@ -196,7 +196,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
 
 
 def positions_of(attention: Layer, has_table: bool) -> Positions:
-    """The positions of a self-attention; *has_table* if its input has positions already."""
+    """The positions of a self-attention; *has_table* says if its input has positions already."""
     encoding, found = getattr(attention, "encoding", None), Positions()
     if encoding is None:
         return found if has_table else no_rotations()
@@ -214,7 +214,7 @@ def refuse_settings(path: str, kind: Kind, settings: Settings) -> None:
     )
     cfg = Namespace(**settings)
     for side in SIDES:
-        if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
+        if settings.get("position_encoding") is not None:  # fairseq's models have tables or none
             own = f"{side}_position_encoding"
             flag = flag_of(own if settings.get(own) else "position_encoding")
             _refuse_encodings(path, flag, side_encoding(cfg, side))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Parameters:
     """Copies parameters in float32, and remembers which.
 
-    A model with a parameter that nobody copied computes something that the export does not.
+    A model with a parameter that was not copied computes something that the export does not.
     """
 
     def __init__(self) -> None:
@@ -92,13 +92,13 @@ def decoder_spec(
 
 
 def native_alibi(module: Layer) -> bool:
-    """True where the engine's own ALiBi serves, which has no limit: all layers have it alone."""
+    """True if all layers have ALiBi alone, so that the engine's own can be used at any length."""
     encodings = [getattr(each.self_attn, "encoding", None) for each in module.layers]
     return all(each is not None and each.name == "alibi" for each in encodings)
 
 
 def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
-    """A new specification of the engine, also of a version that knows fewer arguments.
+    """A new specification of the engine, also for an engine that knows fewer arguments.
 
     Args:
         arguments: those of the newest version; None and False stand for what a model does without.
@@ -215,12 +215,12 @@ def _scale(spec: "LayerSpec", names: Tuple[str, ...], factors: np.ndarray) -> No
     """Multiply the first rows of the arrays of a specification by *factors*, in place."""
     for name in names:
         array = getattr(spec, name, None)
-        if isinstance(array, np.ndarray):  # an absent bias is a mark of the engine's
+        if isinstance(array, np.ndarray):  # the engine has a marker for an absent bias
             array[: len(factors)] *= factors.reshape(-1, *[1] * (array.ndim - 1))
 
 
 def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Parameters) -> None:
-    """Several projections of one input as one."""
+    """Fill a linear layer with one or several projections of the same input."""
     spec.weight = np.concatenate([parameters.copy(each.weight) for each in projections])
     if any(each.bias is not None for each in projections):
         biases = [torch.zeros(len(p.weight)) if p.bias is None else p.bias for p in projections]
@@ -228,7 +228,7 @@ def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Paramete
 
 
 def _fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
-    """A layer norm, or an RMS norm without parameters."""
+    """Fill a norm from a layer norm, or from an RMS norm without parameters."""
     parameters.epsilons.add(float(norm.eps))
     weight: Optional[Tensor] = getattr(norm, "weight", None)
     spec.gamma = np.ones(size, np.float32) if weight is None else parameters.copy(weight)

@@ -1,6 +1,6 @@
-"""Folders of classes of transformers, read and written, without code of this plug-in.
+"""Reading and writing folders of classes of transformers, which need no code of this plug-in.
 
-A class is a table; see :mod:`~fairseq_posenc.exchange.huggingface.table`.
+A table describes each class; see :mod:`~fairseq_posenc.exchange.huggingface.table`.
 """
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -63,7 +63,7 @@ class ClassImporter(formats.Importer):
 def read_class(
     source: TransformersClass, folder: hf.Folder, file: Optional[str]
 ) -> formats.Imported:
-    """The model in a folder of a class, given its vocabulary, if that is elsewhere."""
+    """The model in a folder of a class; *file* is its vocabulary, if that is elsewhere."""
     config = folder.config
     name = config.architecture(list(source.architectures))
     built = source.architectures[name]
@@ -101,7 +101,7 @@ def _reference(
     missing: int = 0,
     start: Optional[int] = None,
 ) -> formats.ForeignModel:
-    """The logits of a folder, computed by transformers."""
+    """The model of a folder, run by transformers, as the reference for ``--verify``."""
 
     def load() -> nn.Module:
         transformers = import_extra("transformers", "--verify")
@@ -196,7 +196,7 @@ def _choose(
 
 
 def register_class(name: str, table: TransformersClass) -> None:
-    """Register a class of transformers as a format, read and written."""
+    """Register a class of transformers as a format for imports and exports."""
     formats.register_format(
         name,
         summary=f"a folder of {table.name}",

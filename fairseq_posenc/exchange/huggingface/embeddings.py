@@ -1,8 +1,8 @@
 """The embeddings and the output of a class of transformers and ours, in both directions.
 
 fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
-embedding, which is then apart from the output.  If T5's output is its embedding, the states before
-it are multiplied by 1/√C, which is what fairseq computes if T5's embedding is ours times √C.
+embedding, which then differs from the output.  Where T5's output is its embedding, T5 multiplies
+the states before it by 1/√C, which is what fairseq computes if T5's embedding is ours times √C.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
 _SEGMENTS = "embed_segments.weight"
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")
-#: The logit of a symbol that must not be produced; half precision has it, too.
+#: The logit of a symbol that must not be produced; half precision can hold it, too.
 _HIDDEN = -65504.0
 _OTHER_START = (
     "its translations do not begin with </s>; here they do, so the decoder has embeddings of its "
@@ -44,7 +44,7 @@ def write_embeddings(
     texts: WrittenTexts,
     built: Architecture,
 ) -> None:
-    """Move the embeddings and the output to a class, with rows in its order.
+    """Move the embeddings and the output to the names of a class, with rows in its order.
 
     Args:
         ours: our parameters; those of the embeddings and of the output are removed.
@@ -114,7 +114,7 @@ def write_tables(
                 notes.append(
                     f"the {side} knows {len(known)} positions; beyond them its table is zero"
                 )
-        # the class would lose another table
+        # a class that computes its table would lose any other
         if stack.table.computed and not _close(table, stack.table.computed(rows, channels), 1e-5):
             raise UsageError(
                 f"--position-encoding {encoding}: the positions of the {side} are not those that "
@@ -158,7 +158,7 @@ def read_embeddings(
     """Move the embeddings and the output to our names, set whether they are one, and return notes.
 
     Args:
-        gains: the gain of the norm after the last layer (C), by side, where ours has none.
+        gains: the gain of the norm after the last layer (C), by side, where our norm has none.
 
     Raises:
         UsageError: a tensor is missing or misshapen, or the output has a bias and ours has none.
@@ -225,7 +225,7 @@ def _read_bias(
     """Move the bias of the output; arguments as for :func:`read_embeddings`."""
     usual, *others = source.output_biases
     name = next((other for other in others if not tied and other in reader), usual)
-    if not built.modules:  # neither has the output of ours a bias
+    if not built.modules:  # the output of our model has no bias, either
         if name in reader and bool(reader.take(name).ne(0).any()):
             raise UsageError(
                 f"{reader.path}: {name} is not zero; the output of fairseq's models has no bias"
@@ -243,8 +243,8 @@ def read_tables(
 ) -> List[str]:
     """Move tables of positions and segments, and return notes.
 
-    Tables that are fairseq's sinusoids are left out where the class can have either.  If there is
-    one segment only, its vector is added to the positions.
+    Tables that are fairseq's sinusoids are left out where the class can have sinusoids.  If there
+    is only one segment, its vector is added to the positions.
     """
     longest = settings[source.kind.length]
     tables: List[Tuple[str, Table, Tensor]] = []

@@ -1,8 +1,8 @@
 """The tokenizer that goes with an exported encoder, and the numbers of its symbols.
 
-A tokenizer of transformers stays the same, and rows of the vocabulary are put in its order.  For
-other subwords a tokenizer is written that has the numbers of dict.txt.  RoFormer has a vocab.txt of
-BERT's kind, whose words and pieces transformers splits itself.
+A model whose tokenizer is one of transformers keeps it, and the rows of its vocabulary are put in
+the tokenizer's order.  For other subwords, a tokenizer with the numbers of dict.txt is written.
+RoFormer has a vocab.txt of BERT's kind; transformers itself splits text into its pieces.
 """
 
 import json
@@ -125,7 +125,7 @@ def _copied(
 ) -> Optional[Tensor]:
     """Write the model's own tokenizer of transformers, where tokenizer.json can describe it.
 
-    It cannot describe one with words of jieba.  Returns our number of each of its symbols, (V,).
+    It cannot describe one with words of jieba.  Returns our number of each written symbol, (V,).
     """
     if files.kind != JIEBA and os.path.isfile(files.path("tokenizer.json")):
         content = read_json(files.path("tokenizer.json"))

@@ -1,4 +1,4 @@
-"""config.json of a class of transformers and our settings and labels, in both directions.
+"""Conversion between config.json of a class of transformers and our settings and labels.
 
 What a class cannot express follows from its table: every setting that changes what a model computes
 and that is in none of its entries needs its default.
@@ -40,7 +40,7 @@ _ACTIVATIONS = (
 )
 #: The activations that transformers has.
 ACTIVATIONS = tuple(dict.fromkeys(ours for _, ours in _ACTIVATIONS))
-#: The gated forms of the feed-forward that have an activation of their own, with its name there.
+#: The gated forms of the feed-forward that fix their activation, with transformers' name of it.
 GATED = {"swiglu": "silu", "geglu": "gelu"}
 
 
@@ -111,7 +111,7 @@ def expressible(
 
 
 def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:
-    """fairseq's name for the activation in an entry, or a UsageError that names all."""
+    """fairseq's name for the activation in an entry, or a UsageError that names the known ones."""
     theirs = config.get(entry, usual)
     known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
     if not isinstance(theirs, str) or theirs not in known:
@@ -135,11 +135,11 @@ def activation(theirs: str, *ours: str, usual: str = "gelu") -> Group:
 def gated_activation(
     theirs: str, usual: str, gate: str = "", named: Mapping[str, str] = GATED
 ) -> Group:
-    """The entry of the activation in the feed-forward, whose form follows from it.
+    """The entry whose value says both the activation and the form of the feed-forward.
 
     Args:
         gate: start of the values for gated forms; other values are forms without a gate.
-        named: by our form, the name of its activation, for forms that fix one.
+        named: for each form of ours that fixes its activation, the name of that.
     """
     forms = {gate + name: form for form, name in named.items()}
 
@@ -164,7 +164,7 @@ def gated_activation(
 
 
 def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
-    """Entries that say whether modules have biases; in our models all have one, or none.
+    """Entries that say whether modules have biases; in our models, all modules do or none does.
 
     Args:
         also: further entries, which are read and not written.
@@ -186,7 +186,7 @@ def rate(theirs: str, *ours: str, usual: Any = 0.0) -> Group:
 
 
 def written(theirs: str, value: Callable[[Settings], Any]) -> Group:
-    """An entry that is written and not read, given the settings."""
+    """An entry that is written and not read; *value* makes it from the settings."""
     return Group(theirs, (), lambda config, known: {}, lambda known, path: {theirs: value(known)})
 
 
@@ -222,8 +222,8 @@ def read_labels(config: Config, head: str) -> Tuple[List[str], str]:
     """The names of classes in config.json, and a note with their meaning for *head*.
 
     Returns:
-        the names in order, empty if they are numbers alone, or if one of them is no symbol of a
-        dictionary of fairseq; and the note.
+        the names in order, empty if they only repeat the numbers, or if a dictionary of fairseq
+        cannot hold one of them; and the note.
     """
     names: Mapping[str, Any] = config.get("id2label", {})
     if not isinstance(names, dict) or not all(number.isdecimal() for number in names):

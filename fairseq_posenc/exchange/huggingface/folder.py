@@ -4,8 +4,8 @@ Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` 
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 
 Versions of the library read a folder that contradicts itself in different ways.  Where config.json
-says that the output is the embedding, and the weights have another matrix, version 4 takes the
-embedding and version 5 the matrix.  Such folders are refused.
+says that the output is the embedding, but the weights hold another output, version 4 uses the
+embedding and version 5 that output.  Such folders are refused.
 """
 
 import os
@@ -28,7 +28,7 @@ from fairseq_posenc.serving.transformers_tokenizer import numbers_in
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-#: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
+#: The number of rows is often rounded up to a multiple of one of these, small compared with it.
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
@@ -67,7 +67,7 @@ def open_folder(
 
 
 def weights_file(path: str) -> str:
-    """The file with the weights of a folder, or a UsageError that names those it can be."""
+    """The file with the weights of a folder, or a UsageError that names the possible files."""
     for name in _WEIGHTS:
         weights = os.path.join(path, name)
         if os.path.isfile(weights):
@@ -85,7 +85,7 @@ def read_weights(path: str) -> ForeignParameters:
 
 
 def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
-    """Parameters with names that begin as *name*; older files leave the first part out."""
+    """Parameters whose names have the first part of *name*, which older files leave out."""
     first, _, rest = name.partition(".")
     if name in parameters or rest not in parameters:
         return dict(parameters)
@@ -139,7 +139,7 @@ def _read_safetensors(path: str) -> ForeignParameters:
 def agreed(
     source: TransformersClass, folder: Folder, vocabulary: Vocabulary
 ) -> Tuple[Folder, List[str]]:
-    """A folder without the rows after the last symbol, and notes on these and on other roles.
+    """A folder without the rows after the last symbol; and notes on them and on unequal roles.
 
     Raises:
         UsageError: its config.json, its tensors and its symbols contradict each other.
@@ -161,7 +161,7 @@ def agreed(
             f"{folder.config.path}: vocab_size is {given}, but {first} in {folder.weights} has "
             f"{rows} rows"
         )
-    # others are refused where they are read
+    # rows without an explanation are refused where they are read
     if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
         for name in present:
             if tensors[name].shape[:1] == (rows,):
@@ -173,7 +173,7 @@ def agreed(
 def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[str]:
     """Refuse ids of special tokens that are not in the vocabulary.
 
-    Returns: notes on symbols that have their role in the tokenizer alone, as in many models.
+    Returns: notes on roles that config.json and the tokenizer give to different symbols.
     """
     roles, notes = {"eos_token_id": "</s>", "pad_token_id": "<pad>"}, []
     for entry, given in config.entries.items():
@@ -200,7 +200,7 @@ def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[s
 
 
 def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
-    """True for rows after the last symbol that are copies of ``<unk>``, or round the number up."""
+    """True if the rows after the last symbol copy ``<unk>``, or round the number of rows up."""
     known = len(vocabulary.order) - vocabulary.missing
     unknown = int(vocabulary.order[LEADING.index("<unk>")])
     if unknown < known and bool((table[known:] == table[unknown]).all()):
@@ -250,8 +250,8 @@ def reference(
 
     Args:
         numbers: by side, the folder's number of each symbol of our dictionary, (V,); symbols that
-            it lacks have the highest.
-        missing: how many it lacks; a translation model takes them for padding, others for zeros.
+            the folder lacks have the highest numbers.
+        missing: how many these are; a translation model reads them as padding, others as zeros.
         start: the folder's number of the token that begins a translation; None for other models.
     """
 

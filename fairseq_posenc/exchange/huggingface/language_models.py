@@ -23,13 +23,13 @@ from fairseq_posenc.exchange.huggingface.rope import rope
 from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.models.kinds import CAUSAL, Settings
 
-#: What all of them have.
+#: Settings of all these classes.
 _ALWAYS: Settings = {"decoder_normalize_before": True, "no_scale_embedding": True}
 _ROTARY = {**_ALWAYS, "position_encoding": "rotary", "rotary_pairing": "half"}
 WIDTH = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
 _HEADS, LONGEST = "decoder_attention_heads", ("max_target_positions", "tokens_per_sample")
 _PARALLEL = "attention and feed-forward of a layer here do not read the same input"
-#: The sizes of most of them.
+#: The entries of sizes in most of these classes.
 _SIZES = (
     t.entry("num_hidden_layers", ("decoder_layers",)),
     t.entry("hidden_size", WIDTH),
@@ -63,13 +63,13 @@ def _decoder(
     table: Optional[t.Table] = None,
     **outside: str,
 ) -> Tuple[t.Stack]:
-    """The only stack of a class, all of whose names have the same start."""
+    """The only stack of a class, where all names begin with *start*."""
     names = (start + layer, joints, f"{start}{embedding}.weight")
     return (t.Stack("decoder.", *names, t.joints(start, **outside), table),)
 
 
 def _joint_layer(attention: str) -> Tuple[t.Joint, ...]:
-    """The modules of a layer with queries, keys and values in one, by the name of the attention."""
+    """The modules of a layer whose *attention* has one projection for queries, keys and values."""
     return (
         t.Joint(f"{attention}.query_key_value", (t.Q, t.K, t.V), t.BY_HEAD),
         *t.joints(f"{attention}.", dense=t.OUT),

@@ -24,7 +24,7 @@ def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
     """The output layer of a masked language model.
 
     Args:
-        modules: the class's names, by ours without the start of the names in our output layer.
+        modules: the class's name of each module by ours, which is without ``LM_HEAD`` here.
     """
     ours = {kinds.LM_HEAD + name: theirs for name, theirs in modules.items()}
     return t.Architecture(ours, any=(*_POOLED, "pooler_norm"), **more)
@@ -37,7 +37,7 @@ def classifiers(
 
     Args:
         modules: names of the class by ours, in a classifier of texts.
-        of_tokens: the same for tokens; the name of ours is empty for a single projection.
+        of_tokens: those in a classifier of tokens; our name is empty for a single projection.
         prefix: start of the names of the architectures.
     """
     found = {}
@@ -63,7 +63,7 @@ def sizes(side: str = "encoder") -> Tuple[t.Group, ...]:
 
 
 HIDDEN_SIZE = t.entry("hidden_size", ("encoder_embed_dim", "encoder_input_dim"))
-#: What no encoder is.
+#: Entries that are false for every encoder.
 ENCODERS = (
     t.fixed("is_decoder", False, written=False),
     t.fixed("add_cross_attention", False, written=False, why="parts of other models are not read"),
@@ -75,7 +75,7 @@ BERT_LAYER = (
     *t.joints("intermediate.", dense=t.FC1),
     *t.joints("output.", dense=t.FC2, LayerNorm=t.NORM_2),
 )
-#: A classifier of BERT's kind, and one of tokens.
+#: The modules of BERT's classifiers, of texts and of tokens.
 BERT_HEADS = ({"dense": "classifier.dense", "out_proj": "classifier.out_proj"}, {"": "classifier"})
 _TABLE, _LONGEST = "roberta.embeddings.position_embeddings.weight", "max_position_embeddings"
 

@@ -31,14 +31,14 @@ _FULL, _LOCAL = "full_attention", "sliding_attention"
 _BASES = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
 _WIDTH, _EVERY = "local_attention", "global_attn_every_n_layers"
 _LAST, _BIASES = "classifier_activation", ("attention_bias", "mlp_bias")
-#: What is in front of the last projection of every architecture.
+#: The modules of a classifier, of texts or of tokens.
 _HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
 
 
 def _last(ours: str) -> t.Group:
-    """The entry of the activation in front of the last projection, by its setting here.
+    """The entry of the activation before the last projection, whose setting here is *ours*.
 
-    An output layer here has the activation of the layers, or its own if the layers are gated.
+    Our output layer has the activation of the layers, or one of its own if the layers are gated.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -128,7 +128,7 @@ def _base(config: Config, kind: str) -> float:
         each.one_of("partial_rotary_factor", 1.0, (1.0,))
     config.one_of("rope_scaling", None, (None,))
     if kind == _LOCAL and former in config.entries and config.entries[former] is None:
-        usual = _base(config, _FULL)  # null stands for that of the others
+        usual = _base(config, _FULL)  # null stands for the base of the other layers
     base = nested.factor("rope_theta", config.factor(former, usual))
     config.one_of(former, base, (base,))
     return base

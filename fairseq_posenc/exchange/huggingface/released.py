@@ -1,4 +1,4 @@
-"""RoFormerV2 and GAU-alpha as released: folders of classes that transformers lacks, read.
+"""Importing RoFormerV2 and GAU-alpha as released: folders of classes that transformers lacks.
 
 "Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  Both have no
 biases, norms without parameters, and only the embedding as output.  The classes of transformers
@@ -6,7 +6,7 @@ ignore the entries ``norm_type`` and ``use_bias`` of RoFormerV2, and so cannot r
 
 GAU-alpha's ``softmax_plus``, ``softmax`` and ``squared_relu`` divide by √s and by the number of
 real tokens.  Models without ``attention_scale`` do not divide by √s; on import, the queries' scale
-is multiplied by it instead.  A classifier is a single projection of the first position; the
+is multiplied by √s instead.  A classifier is a single projection of the first position; the
 additional dense layer of fairseq's head becomes the identity.
 """
 
@@ -29,7 +29,7 @@ from fairseq_posenc.models import kinds, presets
 
 
 class FormulaImporter(ClassImporter):
-    """Reads a folder of a class, and compares with the formulas of one of its layers."""
+    """Reads a folder of a class; the reference is computed by formulas, *layer* for a layer."""
 
     def __init__(self, source: t.TransformersClass, layer: Callable[..., Tensor]) -> None:
         super().__init__(source)

@@ -1,9 +1,9 @@
 """Translation models without a native class of transformers, as a folder with its own code.
 
 The code is in ``templates/``, needs PyTorch and transformers alone, and is loaded with
-``trust_remote_code=True``.  It computes rotary positions in every scaling, biases by distance and
-tables; each layer can have another rotation.  Frequencies are in config.json with all digits, and
-biases become tables, so that the code knows no rule of any encoding.
+``trust_remote_code=True``.  It computes rotary positions with every scaling, biases by distance and
+tables; layers can have different rotations.  Frequencies are in config.json with all digits, and
+biases become tables, so that the code needs no rule of any encoding.
 """
 
 import importlib.util
@@ -56,7 +56,7 @@ def encodings_with_code() -> List[str]:
     return [
         name
         for name, entry in ENCODINGS.items()
-        # tables, nothing, and biases by distance
+        # rotations; tables or no positions; biases by distance
         if name == "rotary" or entry.acts.hook == "input" or issubclass(entry.acts, DistanceBias)
     ]
 

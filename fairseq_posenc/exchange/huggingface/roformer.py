@@ -1,8 +1,8 @@
-"""RoFormer as ``transformers`` saves it, read and written.
+"""Reading and writing RoFormer as ``transformers`` saves it.
 
 Masked and causal language models and sequence and token classifiers can be imported, including
 those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  A causal RoFormer
-is a masked one that attends to the left, and becomes a language model with the output layer of one.
+has the output layer of a masked one and attends to the left; the imported model does so, too.
 
 Its pairs of channels are interleaved (RoFormer Eq. 26).  The saved sine table is checked and left
 out, since rotary computes it.  Token types become segments.  A sequence classifier applies
@@ -77,7 +77,7 @@ def _write_table(state: ForeignParameters, entries: Dict[str, Any]) -> None:
 def _renew_table(model: Layer) -> None:
     """Compute the table of sines and cosines by the class of transformers, in float32.
 
-    A table saved in fp16 alone changes logits by 0.001.
+    A table that was saved in fp16 changes logits by 0.001 on its own.
     """
     saved = model.roformer.encoder.embed_positions
     new = type(saved)(*saved.weight.shape)
@@ -105,14 +105,14 @@ _STACK = t.Stack(
 def _entries(
     side: str, sizes: Tuple[t.Group, ...], longest: Tuple[str, ...], causal: t.Group, *heads: str
 ) -> Tuple[t.Group, ...]:
-    """The entries of either kind of model.
+    """The entries of a masked or a causal model.
 
     Args:
         side: the start of the names of its settings.
-        sizes: those of the channels.
+        sizes: the entries for the numbers of channels.
         longest: the settings of the longest text.
         causal: the entry that says whether a model attends to the left.
-        heads: the setting of dropout in heads, if there are some.
+        heads: the setting of dropout in heads, for a model that has heads.
     """
     return (
         *masked.sizes(side),
@@ -188,7 +188,7 @@ ROFORMER = t.TransformersClass(
     after_reading=_read_table,
     before_writing=_write_table,
 )
-#: The causal one as a language model, with the output layer of a masked one.
+#: The causal RoFormer as a language model, with the output layer of a masked language model.
 CAUSAL_ROFORMER = ROFORMER._replace(
     architectures={_CAUSAL: t.Architecture({CAUSAL.head + name: _LM[name] for name in _LM})},
     kind=CAUSAL,

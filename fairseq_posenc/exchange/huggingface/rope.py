@@ -132,7 +132,7 @@ def _scaling_settings(config: Config, scaling: Config) -> Settings:
 
 
 def _check_temperature(entries: Config, scaling: rotary_frequencies.Scaling) -> None:
-    """Refuse another factor on rotated queries and keys than ours."""
+    """Refuse a factor on rotated queries and keys that differs from ours."""
     for entry in ("mscale", "mscale_all_dim"):
         entries.one_of(entry, None, (None,))
     ours = scaling.temperature
@@ -160,8 +160,8 @@ def reordered(
     Args:
         parameters: ours, of one stack or of all.
         pairing: the new pairs, ``half`` or ``interleaved``.
-        values: whether values are rotated, too; they take the columns of the output projection
-            with them.
+        values: whether values are rotated, too; then the columns of the output projection are
+            reordered with them.
     """
     order = torch.tensor([*range(0, dim, 2), *range(1, dim, 2), *range(dim, head_dim)])
     if pairing == "interleaved":

@@ -1,4 +1,4 @@
-"""A model of SentencePiece, read and written, and as the model of a tokenizer.json.
+"""Models of SentencePiece: reading, writing, and converting to the model of a tokenizer.json.
 
 The file is a message of Protocol Buffers, which the package sentencepiece describes: ``pieces``
 with their scores and types, ``trainer_spec`` and ``normalizer_spec``.
@@ -13,7 +13,7 @@ from fairseq_posenc.exchange.reader import LEADING
 #: Types of models and of pieces, by their numbers in the file.
 UNIGRAM, BPE = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-#: How much less probable than the least probable piece an unknown character is.
+#: How far the score of an unknown character is below the lowest score of a piece.
 _RARER = 10.0
 
 
@@ -48,7 +48,7 @@ def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """The same for a BPE model; every pair of pieces that makes a piece is a merge."""
+    """As :func:`unigram`, for a BPE model; every pair of pieces that makes a piece is a merge."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges: List[Tuple[float, int, int, str]] = []
     for symbol, score in scores.items():
@@ -68,7 +68,7 @@ def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def renumbered(model: Any, numbers: Mapping[str, int]) -> bytes:
-    """The content of a SentencePiece file with the symbols of *numbers*, in the order there.
+    """The content of a SentencePiece file with the symbols of *numbers*, in their order.
 
     Programs such as llama.cpp read it, and merge its pieces as in BPE, whatever its type.
     """
@@ -76,7 +76,7 @@ def renumbered(model: Any, numbers: Mapping[str, int]) -> bytes:
     written = type(model)()
     written.CopyFrom(model)
     del written.pieces[:]
-    for symbol in numbers:  # others were unknown in training, alone or in runs
+    for symbol in numbers:  # symbols that are no pieces were unknown in training
         score, kind = 0.0, NORMAL if len(symbol) == 1 else UNUSED
         if symbol in LEADING:
             kind = UNKNOWN if symbol == "<unk>" else CONTROL

@@ -30,7 +30,7 @@ def replace(pattern: str, content: str) -> Dict[str, Any]:
 SEPARATORS = replace(r"[\x1c-\x1f]", " ")
 _END_OF_WORD, _MARK, _SPACE = "</w>", "@@", "\u2581"
 _VERSION = "#version: 0.2"
-#: The step of tokenizer.json that lower-cases does not see where words end.
+#: Lower-cases a Σ that ends a word; the step ``Lowercase`` does not see where words end.
 _LAST_SIGMA = replace(r"(?<=[\p{Lu}\p{Ll}])Σ(?!\p{L})", "ς")
 _STRANGE = (
     "{} symbols of dict.txt are runs of characters that the model of SentencePiece does not know; "
@@ -46,7 +46,7 @@ class Splitter(NamedTuple):
     # symbols after those of the dictionary, which stand for ``<unk>``
     hidden: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()  # what the user should know
-    # the same as a file of SentencePiece, which some programs read instead, or None
+    # the content of an equal SentencePiece file, which some programs read instead, or None
     sentencepiece: Optional[bytes] = None
 
 
@@ -119,7 +119,7 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
         steps.append(replace("^ | $", ""))
     if rules.precompiled_charsmap:
         charsmap = base64.b64encode(rules.precompiled_charsmap).decode("ascii")
-        # this step reads a letter and its accents together if they are short, and then leaves out
+        # ``Precompiled`` reads a letter and its accents together if they are short, and then drops
         # what the rules do not join
         composed = [{"type": "NFC"}] if "nfkc" in rules.name else []
         steps += [*composed, {"type": "Precompiled", "precompiled_charsmap": charsmap}, *composed]
@@ -128,7 +128,7 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if rules.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": _SPACE})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
-    if rules.remove_extra_whitespaces:  # a text can have this sign, too
+    if rules.remove_extra_whitespaces:  # a text can contain this sign itself
         steps.append(replace(f"{_SPACE}+$", ""))
     joined = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
     parts: List[Dict[str, Any]] = [joined, {"type": "ByteFallback"}, {"type": "Fuse"}]
@@ -197,7 +197,7 @@ class Subwords(NamedTuple):
 
     text: Text
     source: Optional[str]  # the file of the subwords of the source
-    target: Optional[str]  # the same of the target
+    target: Optional[str]  # the file of the subwords of the target
 
 
 def splitter_of(
@@ -228,7 +228,7 @@ def splitter_of(
     content, notes = found.content, [*found.notes]
     if text.tokenizer != "none":
         notes.append(
-            f"the tokenizer begins and ends with words: split text by --tokenizer {text.tokenizer} "
+            f"the tokenizer reads and writes words: split text by --tokenizer {text.tokenizer} "
             "before, and join it after"
         )
     if text.lowercase:

@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Layout(NamedTuple):
-    """How a tensor holds several of ours; H is the number of heads."""
+    """How a tensor of a class holds several of ours; H is the number of heads."""
 
     join: Callable[[List[Tensor], int], Tensor]  # makes their tensor, given our tensors and H
     # makes our tensors, given their tensor, the number of our tensors, and H
@@ -48,7 +48,7 @@ def _split_by_head(x: Tensor, number: int, heads: int) -> List[Tensor]:
     return [part.flatten(0, 1).clone() for part in by_head.unbind(1)]
 
 
-#: One of theirs is one of ours.
+#: A tensor of theirs is one of ours.
 ALONE = Layout(lambda parts, heads: parts[0], lambda x, number, heads: [x])
 #: Rows are ordered by head, and within a head by query, key and value: (H, 3, D, C).
 BY_HEAD = Layout(_join_by_head, _split_by_head)
@@ -57,7 +57,7 @@ IN_ROWS = Layout(
     lambda parts, heads: torch.cat(parts),
     lambda x, number, heads: [part.clone() for part in x.chunk(number)],
 )
-#: The same transposed, (C, 3·C): rows are inputs.
+#: :data:`IN_ROWS` transposed, (C, 3·C): rows are inputs.
 TRANSPOSED = Layout(
     lambda parts, heads: torch.cat(parts).t(),
     lambda x, number, heads: [part.clone() for part in x.t().chunk(number)],
@@ -73,7 +73,7 @@ class Joint(NamedTuple):
     """A module of the class, and the modules of ours that it holds."""
 
     theirs: str  # its name, without the start that all names in a layer have
-    # our names, likewise without the start; the class lacks a module that we lack
+    # our names, likewise without the start; a module that ours lacks is absent in the class, too
     ours: Tuple[str, ...]
     layout: Layout = ALONE  # how its tensors hold ours
     # whether the layer of this number has it, given the settings
@@ -95,7 +95,7 @@ class Group(NamedTuple):
 
     theirs: str  # the name of the first of the entries
     ours: Tuple[str, ...]  # the settings
-    # makes them, given config.json and the settings of the entries before
+    # makes the settings, given config.json and the settings of earlier entries
     settings: Callable[[Config, Settings], Settings]
     # makes the entries, given complete settings and, for messages, the checkpoint's path
     entries: Callable[[Settings, str], Dict[str, Any]]
@@ -116,7 +116,7 @@ def entry(
         theirs: its name.
         ours: the setting; several if they are equal in the class; the first is then written.
         checked: reads the entry and checks its range.
-        usual: what its absence means, or a function of config.json; None if it must be there.
+        usual: its value if absent, or a function of config.json; None if it must be there.
         into: makes the setting from the entry's value.
         back: makes the entry's value from the setting.
     """
@@ -138,7 +138,7 @@ def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why:
 
     Args:
         value: the value, or a function of the settings.
-        usual: what its absence means, if that is another value.
+        usual: its value if absent, unless that is *value*.
         why: what a user should know of other values, for the message.
     """
 
@@ -190,9 +190,9 @@ class Architecture(NamedTuple):
 
     # its modules by our names, with ``{}`` for the name of the head
     modules: Mapping[str, str] = _NOTHING
-    heads: str = ""  # start of our names of such heads; nothing for the output of a language model
+    heads: str = ""  # start of our names of its heads; empty for the output of a language model
     entries: Tuple[Group, ...] = ()  # entries of config.json beside those of the class
-    any: Collection[str] = ()  # settings that it lacks, so any value is right
+    any: Collection[str] = ()  # settings without effect in it, which may have any value
     # other settings that are fixed in it, with their values
     values: Mapping[str, Collection[Any]] = _NOTHING
     # whether a model of these settings is of this architecture
@@ -200,7 +200,7 @@ class Architecture(NamedTuple):
     usual: Optional[str] = None  # the name of an imported head
 
     def named(self, head: Optional[str]) -> "Architecture":
-        """The same with a head of another name."""
+        """This architecture with a head named *head*."""
         modules = {ours.format(head): theirs for ours, theirs in self.modules.items()}
         return self._replace(modules=modules, usual=head)
 
@@ -222,16 +222,16 @@ class TransformersClass(NamedTuple):
     kind: Kind  # what its models are here
     stacks: Tuple[Stack, ...]  # its sides; that of the output is the last
     entries: Tuple[Group, ...]  # in config.json, beside those of all classes
-    # settings that all its models have; a function makes one from those of the entries
+    # settings that all its models have; a value can be a function of the settings of the entries
     always: Settings
     # other values that it can express, by setting; they replace those of *always*
     values: Mapping[str, Collection[Any]] = _NOTHING
-    # further settings of which it expresses every value
+    # further settings; it can express all their values
     any: Collection[str] = ()
     aliases: Mapping[str, str] = _NOTHING  # other names of entries, which it reads as well
     output: str = "lm_head.weight"  # the output projection, if that is not the embedding
     # by the start of a module's name, the entry of config.json that says whether it has a bias,
-    # with its usual value, or None if it never has one; other modules always have
+    # with its usual value, or None if it never has one; other modules always have a bias
     biases: Mapping[str, Optional[Tuple[str, bool]]] = _NOTHING
     # the names of the bias of the output: the usual one, then that of an output that is not the
     # embedding
@@ -260,7 +260,7 @@ class TransformersClass(NamedTuple):
 
     @property
     def gains(self) -> Mapping[str, Tuple[str, ...]]:
-        """The norms that have gains in the class and none here, with what reads their output."""
+        """The norms with gains in the class and none here, and the modules after each."""
         return {**BEHIND, LAST_NORM: ()} if self.always.get("norm") == "rms" else {}
 
     @property

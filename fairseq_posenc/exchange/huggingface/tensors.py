@@ -1,4 +1,4 @@
-"""The tensors of a class of transformers and our parameters, in both directions.
+"""Conversion between the tensors of a class of transformers and our parameters.
 
 RMS norms have no gains here: written gains are ones, and read gains become part of the
 weights after them, because W (g ⊙ x) = (W diag g) x.
@@ -50,7 +50,7 @@ class Place(NamedTuple):
     part: str  # the first of our names in the table
 
     def named(self, part: str) -> str:
-        """The name of its weight or bias, which mostly follows a dot."""
+        """The name of its weight or bias; *part* mostly follows a dot."""
         return self.theirs + ("" if self.theirs.endswith("_") else ".") + part
 
 
@@ -87,7 +87,7 @@ def write_tensors(
         entries: those of config.json; hooks of the class can change them in place.
 
     Raises:
-        UsageError: one side lacks a parameter of the other.
+        UsageError: our model or the class lacks a parameter that the other has.
     """
     settings, path = checkpoint.settings, checkpoint.path
     side = target.stacks[0].side
@@ -156,7 +156,7 @@ def read_tensors(
 
 
 def _check_head(reader: Reader, modules: List[str], channels: int) -> None:
-    """Refuse a head whose sizes do not fit; the other parameters are compared with a model."""
+    """Refuse a head whose sizes do not fit; other sizes are compared with a model built later."""
     for module in modules:
         weight, bias = (reader.parameters[f"{module}.{part}"] for part in _PARTS)
         if weight.shape[-1:] != (channels,) or bias.shape != weight.shape[:1]:

@@ -1,4 +1,4 @@
-"""How the classes of transformers number text: vocabularies that are read, tokenizers written.
+"""How the classes of transformers number text: reading vocabularies and writing tokenizers.
 
 Written symbols have the numbers of dict.txt.
 """
@@ -22,8 +22,8 @@ from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
 
-#: Entries of tokenizer_config.json that have tokenizer.json read as it is, and names of special
-#: symbols in a text read as text.
+#: Entries of tokenizer_config.json that make transformers read tokenizer.json as it is, and read
+#: the name of a special symbol in a text as text.
 AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
 
 
@@ -35,7 +35,7 @@ class Marks(NamedTuple):
     # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` after a part says that it is of
     # the second segment
     pair: str
-    inputs: List[str]  # what the model reads
+    inputs: List[str]  # names of the model's inputs
 
 
 #: Every text of a language model begins with ``</s>``.
@@ -52,7 +52,7 @@ TRANSLATION_MARKS = CAUSAL_MARKS._replace(single="$A </s>", pair="$A $B </s>")
 def write_symbols(
     path: str, dictionary: Dictionary, longest: int, marks: Marks, splitter: Splitter
 ) -> Tensor:
-    """Write a tokenizer with the numbers of dict.txt, and that file.
+    """Write dict.txt and a tokenizer with its numbers.
 
     Returns:
         our number of each symbol of the tokenizer, (V,); hidden ones stand for ``<unk>``.
@@ -147,11 +147,11 @@ class Texts:
         """Write a tokenizer.
 
         Args:
-            inputs: what the class reads.
+            inputs: names of the inputs of the class.
             hides: whether the class can have symbols that it never produces.
 
         Raises:
-            UsageError: the subwords cannot be read, or have no place.
+            UsageError: the subwords cannot be read, or the format has no place for them.
         """
         raise NotImplementedError
 
@@ -283,7 +283,7 @@ def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
 
 
 def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
-    """The names of fairseq's special symbols, by the numbers in config.json."""
+    """The names of fairseq's special symbols, found by their numbers in config.json."""
     found: Dict[str, str] = {}
     for ours, entry in (*_NEEDED, ("<s>", "bos_token_id")):
         number = config.get(entry, None)

@@ -37,7 +37,7 @@ _LAST = t.same(t.FC1, t.FC2, t.NORM_2)
 
 
 def longest(theirs: str) -> t.Group:
-    """The entry of the longest text, which is the longer of both sides."""
+    """The entry of the longest text; it holds the larger limit of the two sides."""
     return t.Group(
         theirs,
         LENGTHS,
@@ -53,7 +53,7 @@ def marian_sinusoids(rows: int, channels: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]
 
 
-#: The rates of dropout, by the names that both sides of a conversion have.
+#: The rates of dropout; their names are the same in config.json and here.
 RATES = (
     *("dropout", "attention_dropout", "activation_dropout"),
     *(f"{side}_layerdrop" for side in SIDES),
@@ -64,9 +64,9 @@ def _stack(side: str, *norms: str, first: Optional[int] = None, computed: Any = 
     """The encoder or decoder.
 
     Args:
-        norms: those outside of its layers.
+        norms: the names of the norms outside of its layers.
         first: the row of the first position in its table, if it has one.
-        computed: what makes that table, if the class does.
+        computed: the function that makes that table, if the class computes it.
     """
     cross = _CROSS if side == "decoder" else ()
     outside = tuple(t.Joint(f"model.{side}.{name}", (name,)) for name in norms)
@@ -87,9 +87,9 @@ def _entries(
     """The entries of BART's classes.
 
     Args:
-        act: the activation where config.json does not say it.
-        scaled: whether embeddings are multiplied by √C where it does not say that.
-        rates: the rates of dropout that are not 0 where it does not say them.
+        act: the activation if config.json does not name one.
+        scaled: whether embeddings are multiplied by √C, if config.json does not say.
+        rates: the rates of dropout, other than 0, of entries that config.json lacks.
     """
     sizes = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     return (
@@ -112,7 +112,7 @@ def _entries(
 
 
 def _of_old_files(first: bool, normed: bool) -> Iterator[t.Group]:
-    """What old files of BART's class say of the norms."""
+    """The entries on norms in old files of BART's class."""
     yield t.fixed("normalize_before", first, written=False)
     yield t.fixed("add_final_layer_norm", first, written=False)
     yield t.fixed("normalize_embedding", normed, written=False)
@@ -168,7 +168,7 @@ M2M100 = MBART._replace(
     model_type="m2m_100",
     architectures={"M2M100ForConditionalGeneration": t.Architecture()},
     stacks=tuple(_stack(side, t.LAST_NORM) for side in SIDES),
-    # its first position follows the number of padding, which has none itself
+    # positions begin after the number of padding, which has no position itself
     entries=_entries(
         t.fixed("pad_token_id", PAD, written=False),
         t.Group("decoder_start_token_id", (), _refuse_padding, lambda settings, path: {}),
@@ -182,7 +182,7 @@ M2M100 = MBART._replace(
 )
 
 
-#: The table of both, by our name.
+#: Our name of the bias table of either stack.
 _TABLE = "position_bias.t5.table"
 _FORM, _SCALES = "feed_forward_proj", "scale_decoder_outputs"
 _GATED = {"swiglu": "silu", "geglu": "gelu_python"}
@@ -201,7 +201,7 @@ def _form_of(config: Config, known: Settings) -> Settings:
 
 def _t5_tied(config: Config) -> bool:
     """Whether the output is the embedding; version 5 of the library saves every model as tied."""
-    if config.entries.get(_SCALES, True) is None:  # the class takes it for false
+    if config.entries.get(_SCALES, True) is None:  # the class takes null for false
         raise UsageError(f"{config.path}: {_SCALES} is null; it must be true or false")
     return config.flag(_SCALES, config.flag("tie_word_embeddings", True))
 

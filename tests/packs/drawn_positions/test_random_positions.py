@@ -23,7 +23,7 @@ from tests.configuration.test_roles import checkpoint_of
 
 pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
-#: those in gated units, whose values have no positions
+#: encodings in gated units, whose values have no positions
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
 
 
@@ -70,7 +70,7 @@ def test_padded_texts_have_the_first_of_a_sample_and_an_untied_cls_position_0(na
 @pytest.mark.parametrize("name", ["sinusoidal", "learned+t5", "learned+transformer_xl"])
 @torch.no_grad()
 def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch):
-    """SHAPE: the vectors that are added move, and what knows distances alone notices nothing."""
+    """SHAPE: the vectors that are added move, and terms of distances alone stay the same."""
     flags = ("--random-positions", "40", "--position-sampler", "shift")
     model, plain = tiny(name, *flags), tiny(name)
     plain.load_state_dict(model.state_dict())
@@ -88,7 +88,7 @@ def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch)
 @torch.no_grad()
 @pytest.mark.parametrize("name", [*TAKERS, *IN_UNITS, "local:alibi"])
 def test_every_encoding_with_positions_learns_them(name):
-    """A model in training sees others each time; it is the usual one in evaluation."""
+    """In training, a model sees other positions each time; in evaluation, it is the plain model."""
     plain, model = tiny(name), tiny(name, "--random-positions", "1000")
     model.load_state_dict(plain.state_dict())
     for parameter in plain.parameters():  # some begin as zeros
@@ -153,7 +153,7 @@ def test_spread_positions_are_the_means_of_sorted_samples(number):
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["learned", "rotary", "t5", "tupe+shaw", "transformer_xl", "xpos"])
 def test_spread_positions_of_a_text_depend_on_its_own_length_alone(name):
-    """Neither on padding nor on the other texts of a batch; and they are not counted."""
+    """They depend neither on padding nor on other texts of the batch, and are not just counted."""
     model, plain = tiny(name, *SPREAD), tiny(name)
     plain.load_state_dict(model.state_dict())
     source, target = sentences(2, 7), sentences(2, 6, seed=1)

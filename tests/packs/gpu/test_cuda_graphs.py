@@ -1,8 +1,8 @@
-"""Recorded decoding steps: what they compute, and that each is the last one over again.
+"""Recorded decoding steps: what they compute, and that each step repeats the one before.
 
 Without a GPU nothing is recorded: the step is computed, on the tensors that a recording would have.
-What a recording needs of it is tested: the same operations, shapes and places for every token, and
-no wait of the host.
+What a recording needs of a step is tested: the same operations, shapes and addresses for every
+token, and no wait of the host.
 """
 
 import copy
@@ -79,7 +79,7 @@ def test_a_search_finds_the_same(name, device, room, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "BLOCK", room)
     plain, recorded = prepared(tiny_in_blocks(name).to(device))
     source = padded_batch()[0].to(device)
-    with torch.inference_mode():  # which must not bind the next
+    with torch.inference_mode():  # a mode that later calls need not have
         same(search([recorded], source), search([plain], source))
     for other in (source, source.flip(0)):  # with recordings that are there already
         same(search([recorded], other), search([plain], other))
@@ -88,7 +88,7 @@ def test_a_search_finds_the_same(name, device, room, monkeypatch):
 
 
 class Called(TorchDispatchMode):
-    """Notes operations, with shapes, numbers, and the places of tensors from before."""
+    """Notes operations, with shapes, numbers, and the addresses of earlier tensors."""
 
     def __init__(self):
         super().__init__()

@@ -50,7 +50,7 @@ def pair_of_models(*flags):
 @needs_flex
 @torch.no_grad()
 def test_keys_may_be_others_than_the_queries(on_cpu):
-    """Those of a mask decoder, whose parameters are not near 0 here."""
+    """In a mask decoder; its parameters are not near 0 here."""
     flags = ["--encoder-attention-heads", "2", "--mask-decoder-layers", "2"]
     ours = masked_language_models.tiny("alibi", *flags, "--attention-backend", "flex")
     dense = masked_language_models.tiny("alibi", *flags)

@@ -101,12 +101,12 @@ def test_texts_of_a_cls_or_padding_alone_and_padding_on_the_left():
 
 
 def halves(weight):
-    """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
+    """Reorder columns (…, C) from all sines before all cosines to sines and cosines in turn."""
     return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
 def from_transformers(state, blocks, layers):
-    """Its parameters by our names."""
+    """The parameters of transformers by our names."""
     found = {"embed_tokens.weight": state["embeddings.word_embeddings.weight"]}
     for end in ("weight", "bias"):
         found[f"layernorm_embedding.{end}"] = state[f"embeddings.layer_norm.{end}"]

@@ -30,7 +30,7 @@ LAYERS["random"] = KERNELS["random"]
     [("reformer", "--reformer-seed", "rotations"), ("random", "--bigbird-seed", "random_blocks")],
 )
 def test_random_numbers_are_those_of_the_checkpoint(kernel, flag, name, tmp_path):
-    """Each layer has others, every process the same; they are loaded, and never averaged."""
+    """Each layer has its own, every process the same; they are loaded, and never averaged."""
 
     def numbers(model):
         return [value for key, value in model.state_dict().items() if key.endswith(name)]
@@ -104,7 +104,7 @@ def test_shared_projections_and_longer_sequences():
 
 @torch.no_grad()
 def test_outputs_beyond_half_precision_under_autocast():
-    """There the input is float32, and the projection after attention is not."""
+    """Under autocast the input is in float32, but the projection after attention is not."""
     skip_without_cpu_kernels(torch.float16)
     layer, x = layer_of("softmax_features", causal=True), torch.randn(B, T, H * D)
     layer.q_proj.weight.mul_(8), layer.k_proj.weight.mul_(8)

@@ -1,4 +1,4 @@
-"""Linformer, Reformer and mixed chunks against loops in float64, and two of them a package."""
+"""Linformer, Reformer and mixed chunks against loops in float64, two also against a package."""
 
 import copy
 import itertools

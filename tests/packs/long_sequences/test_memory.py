@@ -1,4 +1,4 @@
-"""Segment-level recurrence: what a memory gives, what it costs no gradient, and who may have one.
+"""Segment-level recurrence: what a memory gives, that it has no gradient, and what is refused.
 
 Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.
 """
@@ -108,7 +108,7 @@ def test_padding_at_the_end_of_a_stream_changes_no_other_token():
 
 
 def from_transformers(state):
-    """The parameters of its two layers by our names; only the feed-forward has biases there."""
+    """The parameters of transformers by our names; only its feed-forward layers have biases."""
     found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
     for index in range(2):
         old, new = f"layers.{index}.dec_attn.", f"layers.{index}.self_attn."
@@ -156,7 +156,7 @@ EOS, ROOM = 2, 4
 
 
 class Lines(list):
-    """A data set of lines of 23 tokens; each is unlike all others."""
+    """A data set of lines with 23 tokens in all, no two of which are equal."""
 
     sizes = np.array([3, 1, 7, 2, 9, 1])
 

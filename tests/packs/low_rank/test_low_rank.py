@@ -170,7 +170,7 @@ def names(found):
 
 
 def in_attention(found):
-    """Names of the parameters of attentions, their layer norms included, by modules."""
+    """Names of the parameters of attentions and of their layer norms, found by their modules."""
     inside = set()
     for path, module in found.named_modules():
         if isinstance(module, MultiheadAttention) or path.endswith("attn_layer_norm"):
@@ -202,7 +202,7 @@ def test_other_families_have_the_same_parts():
 @pytest.mark.parametrize("encoding", ["rotary", "none,t5"])
 @pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
 def test_recomputed_layers_above_frozen_embeddings_are_trained(encoding, flag):
-    """fairseq's checkpoint gives no gradient to parameters if no tensor that it takes has one."""
+    """fairseq's activation checkpointing gives parameters no gradient if no input needs one."""
     part = ("--train-only", "attention")
     plain, again = (language_model(encoding, *part, *more).train() for more in ([], [flag]))
     again.load_state_dict(plain.state_dict())
@@ -220,7 +220,7 @@ FLAGS += ["--max-epoch", "2", "--train-only", "attention", "--position-encoding"
 
 @pytest.fixture(scope="module")
 def swapped(toy, trained, tmp_path_factory):
-    """A rotary model that goes on as one with T5's biases, and the checkpoint it was."""
+    """The folder of a rotary model that is trained on with T5's biases, and its old checkpoint."""
     folder, base = tmp_path_factory.mktemp("swapped"), trained / "checkpoint_last.pt"
     start = ["--finetune-from-model", base, "--validate-at-start", "--save-interval-updates", "6"]
     log = train(toy.separate, folder, *FLAGS, *start)

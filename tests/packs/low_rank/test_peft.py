@@ -1,6 +1,6 @@
 """Low-rank matrices as adapters of PEFT, and back: names, numbers, and refusals by name.
 
-The numbers are compared with W + (α / r) B A by hand, without PEFT; with it where it is installed.
+The numbers are compared with W + (α / r) B A by hand, and with PEFT's where it is installed.
 """
 
 import json
@@ -25,7 +25,7 @@ QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
 
 
-#: What is adapted of a row of support.expressed.
+#: The projections that are adapted in a row of support.expressed.
 ADAPTED = {
     **{"llama": QV, "grouped": _LLAMA, "share": QV, "neox": "k_proj,q_proj,v_proj,out_proj,fc1"},
     **{"bloom": "k_proj,fc2", "gpt2": "v_proj,out_proj,fc1,fc2", "roberta": "q_proj,fc2"},
@@ -67,7 +67,7 @@ def our_logits(path):
 
 @torch.no_grad()
 def their_logits(model):
-    """The same of a model of transformers or PEFT, whose symbols have fairseq's numbers."""
+    """Such logits of a model of transformers or PEFT, whose symbols have fairseq's numbers."""
     tokens = _tokens()
     more = {"decoder_input_ids": tokens.flip(0)} if model.config.is_encoder_decoder else {}
     return model.eval()(input_ids=tokens, **more).logits
@@ -236,11 +236,11 @@ def test_a_base_of_fairseqs_own_is_merged_first(exported, tmp_path):
 
 
 def changed(names, change):
-    """What changes the tensors with these parts in their names."""
+    """A function that changes the tensors with *names* in their names."""
     return lambda tensors: {n: change(x) if names in n else x for n, x in tensors.items()}
 
 
-#: Entries of adapter_config.json, or what is done to its tensors, and what is said.
+#: Entries of adapter_config.json, or a function of the tensors, and words of the refusal.
 WRONG = {
     "another library": ({"peft_type": "IA3"}, ["peft_type IA3", "LORA"]),
     "rslora": ({"use_rslora": True}, ["use_rslora True is not supported"]),

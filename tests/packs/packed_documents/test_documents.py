@@ -48,7 +48,7 @@ def packed(make=language_model):
 def documents(tokens, make=language_model):
     """Sample, first place and end of each document, by a loop over the tokens.
 
-    </s> begins a document of a language model, whose input is moved by one, and ends others.
+    In language models, whose input is moved by one, </s> begins a document; in others it ends one.
     """
     for row, numbers in enumerate(tokens.tolist()):
         real = [place for place, number in enumerate(numbers) if number != PAD]
@@ -188,7 +188,7 @@ WHOLE = ["--tokens-per-sample", "60", "--max-target-positions", "128"]
 
 @pytest.fixture(scope="module")
 def checkpoint(corpus, once):
-    """A language model of three epochs of samples of several documents, each a line."""
+    """A language model after three epochs on samples of several documents, each a line."""
     flags = ["--position-encoding", "learned+t5", "--document-mask", "--max-epoch", "3"]
     flags += [*WHOLE, "--sample-break-mode", "complete"]
     folder = once("document_mask", lambda folder: train_lm(corpus, folder, "posenc_lm", *flags))

@@ -49,7 +49,7 @@ def test_half_of_the_pairs_are_as_in_the_text(relation, unit, separator, data):
             assert row[end : end + len(between)] == between and END not in b
             (a_first, a_last), (b_first, b_last) = ((x[0] - 4, x[-1] - 3) for x in (a, b))
             of_a, of_b = whole(a_first, a_last), whole(b_first, b_last)
-            # cut at the outer ends alone, and only where something has to be
+            # cut at the outer ends alone, and only if the pair is too long
             assert of_a[len(of_a) - len(a) :] == a and of_b[: len(b)] == b
             if len(of_a) + len(of_b) > len(a) + len(b):
                 cut += 1

@@ -47,13 +47,13 @@ def test_a_dictionary_of_words_or_numbers_marks_none():
     for symbols in ("a b c".split(), [str(n) for n in range(99)], []):
         assert marked_words(dictionary_of(symbols)) is None
     many = [f"w{number}" for number in range(300)]
-    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one in 300: a word
+    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one in 300 is a word
 
 
 def test_the_longest_phrase_of_whole_words_is_joined():
     phrases = Phrases([[5, 6], [5, 6, 7, 8], [8, 9], [6, 7, 8]])
     tokens, starts = np.array([5, 6, 7, 8, 9, 5, 6, 7, 6, 7]), np.full(10, True)
-    # 7 8 is one word: 5 6 7 8 still ends with a word, 5 6 before one; then 7 8 9 is one
+    # without words of several tokens; 7 8 is a word, with which 5 6 7 8 ends; 7 8 9 is a word
     for inside, first in ((None, [0, 4]), (3, [0, 4]), (4, [0, 2])):
         starts[inside or []] = False
         assert np.flatnonzero(phrases.join(tokens, starts)).tolist() == [*first, 5, 7, 8, 9]
@@ -150,7 +150,7 @@ def test_words_and_phrases_are_masked_whole_and_special_tokens_never(masking, da
                     overlaps = n >= 2 and original[n - 1] == original[n - 2] + 20
                     assert overlaps or asked[n : n + 3].all() or not asked[n : n + 3].any()
         for start, end in runs(asked) if masking == "spans" else ():
-            assert start > 0 and end < len(original)  # a token on both sides, and
+            assert start > 0 and end < len(original)  # a token on both sides
             kept = (source == original)[start:end].all()
             fates.append(0 if (source == task.mask_idx)[start:end].all() else 1 if kept else 2)
             assert fates[-1] < 2 or (source != task.mask_idx)[start:end].all()

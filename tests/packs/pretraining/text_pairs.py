@@ -16,7 +16,7 @@ LONGEST = 24
 
 
 def text(documents=60):
-    """Lines by number, in which a token is 4 and the number of its line, and their documents."""
+    """Lines, in which every token is 4 plus the number of the line, and the document of each."""
     draw, lines, document_of = random.Random(5), [[END], [END]], {}
     for document in range(documents):
         for _ in range(draw.choice([1, 2, 3, 5, 9])):
