@@ -258,7 +258,7 @@ class TestProjections:
             assert torch.equal(favor.projection, exact)
 
     def test_they_are_redrawn_on_schedule(self):
-        """tests/commands/test_linear.py resumes trainings that redraw."""
+        """tests/commands/test_distributed.py resumes trainings that redraw."""
         favor, seen = feature_map("favor", favor_redraw=10, favor_redraw_until=25), {}
         for update in range(60):
             favor.set_num_updates(update)

@@ -198,9 +198,6 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     assert next(doctor.check_environment()).level == doctor.WARN
 
 
-# --- optional packages
-
-
 # --- scripts of a checkout, and the wheel
 
 

@@ -14,12 +14,6 @@ pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
 TINY = [*PLUGIN, *TRAINING, *STOCK]
 
-# No sentence is lost
-
-
-# Data
-
-
 # Language models
 
 

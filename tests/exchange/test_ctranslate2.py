@@ -163,7 +163,7 @@ REFUSED = {
         for name in sorted(set(ENCODINGS) - set(EXPRESSIONS))
     },
 }
-#: Settings that no flag of our models gives; the last is like a later flag that nobody listed.
+#: Settings of fairseq that no flag of our models gives.
 SET = {"adaptive_softmax_cutoff": "20", "base_layers": 2}
 
 
