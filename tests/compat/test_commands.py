@@ -14,8 +14,6 @@ pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
 TINY = [*PLUGIN, *TRAINING, *STOCK]
 
-# Language models
-
 
 def test_perplexity_of_the_rest_is_given_on_request(corpus, trained_lm):
     lengths = [len(line.split()) + 1 for line in (corpus / "valid").read_text().splitlines()]

@@ -127,6 +127,13 @@ def test_a_flag_of_a_model_is_refused_by_name_or_works(name, family):
             assert loss.isfinite(), value
 
 
+def test_every_default_is_in_the_range_of_its_flag():
+    for name, family in cases():
+        default = FAMILIES[family].dataclass.__dataclass_fields__[name].metadata.get("default")
+        if default is not None:
+            parser_of(family).parse_args([f"{flag_of(name)}={default}"])
+
+
 @pytest.mark.parametrize("value", [0, -1, 10**30])
 @pytest.mark.parametrize(
     ("family", "name"), [(family, name) for family, names in LENGTHS.items() for name in names]

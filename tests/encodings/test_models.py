@@ -150,6 +150,8 @@ def test_xpos_refuses_float16_where_its_scales_overflow():
     transform(q.bfloat16(), q.bfloat16(), q.bfloat16(), table)
     with pytest.raises(UsageError, match="float16, which holds 44; give fewer positions"):
         transform(q.half(), q.half(), q.half(), table)
+    fits = encoding_of("xpos", 2, 8, causal=True, xpos_scale_base=4.0, longest=44).transform
+    fits(q.half(), q.half(), q.half(), fits.table(torch.arange(2)[None]))
 
 
 @pytest.mark.parametrize("name", [*filter(causal_only, ENCODINGS), "learned+xpos"])

@@ -108,6 +108,7 @@ def test_checkpoints_keep_the_factors_and_not_the_name_of_their_file(tmp_path):
         ("1 2 3", "--rotary-factors: has 3 factors, and heads have 4 rotated pairs"),
         ("1 2 0 3", "factors.txt: 0 is no factor; give a file with one number above 0"),
         ("1 2 nan 3", "factors.txt: nan is no factor"),
+        ("1 2 3 inf", "factors.txt: inf is no factor"),
         ("", "factors.txt: is no list of numbers"),
         (b"\xff\xfe", "factors.txt.*UTF-8"),
     ],
