@@ -37,7 +37,7 @@ CHANGED = {
 #: Words of the printed flags.
 PRINTED = {
     "roformer-v2": ["left out roformer.pooler.dense.weight", "--norm rms", "--no-bias"],
-    "gau-alpha": ["--layer gated --gau-key-size 8"],
+    "gau-alpha": ["--layer gated --gau-key-size 8", "--pooler-dropout 0.1"],
 }
 
 
