@@ -44,9 +44,6 @@ def test_diverse_beams_of_a_sentence_do_not_depend_on_its_batch(toy, stock):
         assert [text for _, text in found] == [text for _, text in all_of_them[number]]
 
 
-# --- checkpoints
-
-
 def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(toy, stock, tmp_path):
     path = tmp_path / "elsewhere.pt"
     state = checkpoints.read_checkpoint(stock)
