@@ -23,7 +23,9 @@ case $KIND in
             done
         done
         [[ ${FILES[*]} == *train:*valid:* ]] || die "$SOURCE: has no texts train and valid" ;;
-    text8 | enwik8) FILES=("all:$SOURCE") && [[ -f $SOURCE ]] || die "$SOURCE: no such file; give the file $KIND" ;;
+    text8 | enwik8)
+        [[ -f $SOURCE ]] || die "$SOURCE: no such file; give the file $KIND"
+        FILES=("all:$SOURCE") ;;
     *) die "$KIND: expected wikitext, text8, enwik8 or subwords" ;;
 esac
 case $SUBWORDS in byte-bpe | sentencepiece) ;; *) die "SUBWORDS=$SUBWORDS: expected byte-bpe or sentencepiece" ;; esac
