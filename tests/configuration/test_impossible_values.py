@@ -14,7 +14,7 @@ from support.helpers import VOCABULARY, sentences
 from fairseq_posenc.basics.errors import OneLineParser, UsageError, flag_of
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.configuration.stock import STOCK_RANGES
-from fairseq_posenc.flags.settings import ROLES
+from fairseq_posenc.flags.settings import ROLES, check_option
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.masked_lm import MaskedLMFlags
 from fairseq_posenc.training.amos import AmosConfig
@@ -128,10 +128,10 @@ def test_a_flag_of_a_model_is_refused_by_name_or_works(name, family):
 
 
 def test_every_default_is_in_the_range_of_its_flag():
-    for name, family in cases():
-        default = FAMILIES[family].dataclass.__dataclass_fields__[name].metadata.get("default")
+    for name, flag in plug_in_flags().items():
+        default = flag.metadata["default"]
         if default is not None:
-            parser_of(family).parse_args([f"{flag_of(name)}={default}"])
+            check_option(Namespace(**{name: default}), name, flag.metadata)
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**30])
