@@ -57,7 +57,7 @@ class GatedFlags:
     )
     gau_offsets: Optional[bool] = setting(
         False,
-        "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
+        "add learned offsets to queries and keys, besides their scales (GAU section 4.1)",
         needs=_GATED,
     )
     gau_normaliser: Optional[str] = setting(

@@ -140,7 +140,7 @@ def _refuse_other(error: OSError, partial: Path) -> None:
 
 
 def refuse_existing(path: FilePath) -> None:
-    """Refuse a folder to write that exists and is not empty."""
+    """Refuse to write to an existing folder that is not empty."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise UsageError(f"{os.fspath(path)}: exists already; give a new folder, or remove it")
 

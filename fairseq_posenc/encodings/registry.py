@@ -118,7 +118,7 @@ def register_encoding(
         if entry.acts.hook == "input" and entry.input not in TABLES and name != "none":
             raise UsageError(
                 f"{FLAG} {name}: its table is {entry.input}, and fairseq's are "
-                f"{' and '.join(TABLES)}; give vectors of your own to another hook"
+                f"{' and '.join(TABLES)}; use another hook for your own vectors"
             )
         ENCODINGS.add(name, entry)
         return acting

@@ -38,7 +38,7 @@ class T5Flags:
 
 
 class BucketProducts(nn.Module):
-    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; own factor)."""
+    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; our factor)."""
 
     def __init__(self, num_buckets: int, stack: Stack) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def relative_position_bucket(
 @register_encoding(
     "t5",
     paper="Raffel et al. 2020, arXiv 1910.10683",
-    summary="a learned logit per bucket of distances and head, shared by all layers",
+    summary="a learned logit per head and distance bucket, shared by all layers",
     flags=T5Flags,
 )
 class T5Bias(DistanceBias):

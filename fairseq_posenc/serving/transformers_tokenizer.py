@@ -4,7 +4,7 @@ A folder of that library has the symbols in a ``vocab.txt`` or a ``tokenizer.jso
 in a ``tokenizer_config.json``.  Text is split as that library does with ``split_special_tokens``:
 the name of a special symbol in a text, such as ``<s>``, is ordinary text.  A tokenizer knows such a
 name as an added token, which it looks for in the text first, and as an entry of its vocabulary.
-Merges of BPE never lead to that entry, but other models find it as they find any word.
+BPE merges never produce that entry; other tokenizer models find it like any word.
 Only the special symbols get fairseq's names.
 
 Neither PyTorch nor fairseq is imported.

@@ -50,7 +50,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums:
-    """The sums over keys, ϕ (B, H, S, M), 0 at hidden ones, and their values (B, H, S, D).
+    """Sums over keys, from ϕ (B, H, S, M), 0 at hidden keys, and values (B, H, S, D).
 
     A query that matches one of two keys by its features attends to that key alone:
 

@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 def places(target: TransformersClass, built: Architecture, settings: Settings) -> Iterator[Place]:
-    """Every module of a class that a model of these settings has."""
+    """Every module of *target* that a model of *settings* has."""
     for stack in target.stacks:
         heads = settings.get(f"{stack.side}_attention_heads", 1)  # gated attention has none
         groups = [("", stack.ours, stack.outside, 0)]

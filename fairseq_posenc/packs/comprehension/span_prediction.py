@@ -118,7 +118,7 @@ class SpanPredictionTask(MaskedLMTask):
 
     @property
     def classified(self) -> bool:
-        """Whether a classifier says that there is no answer."""
+        """Whether a classifier decides if there is an answer."""
         return self.answerability == "classifier"
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> SpanWindows:

@@ -108,7 +108,7 @@ class Recorder(Steps):
                 raise UsageError(f"{FLAG}: cannot be combined with {flag_of(name)}; drop one")
         if not decoder.kernels()[0].static_cache:
             raise UsageError(
-                f"{FLAG}: steps of {flag_of_kernel(cfg)} have other shapes for every token; drop "
+                f"{FLAG}: steps of {flag_of_kernel(cfg)} change shape with every token; drop "
                 "the flag, or give softmax attention, linear attention or gated units"
             )
         bounds = [e.stack.max_positions for e in decoder.encodings.values() if e.bounded]
