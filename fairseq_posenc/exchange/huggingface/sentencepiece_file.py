@@ -38,10 +38,9 @@ def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
     scores.update(dict.fromkeys(LEADING, least))
     # a symbol that is no piece was an unknown character in the training data
     entries = [[symbol, scores.get(symbol, least - _RARER)] for symbol in numbers]
-    unknown = numbers["<unk>"]
     return {
         "type": "Unigram",
-        "unk_id": unknown,
+        "unk_id": numbers["<unk>"],
         "vocab": entries,
         "byte_fallback": model.trainer_spec.byte_fallback,
     }
