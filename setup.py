@@ -1,4 +1,4 @@
-"""For tools that expect this file; everything is in pyproject.toml."""
+"""For tools that expect this file; pyproject.toml has all settings."""
 
 from setuptools import setup
 

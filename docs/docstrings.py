@@ -13,13 +13,13 @@ EXAMPLE = re.compile(r"(?:^ *>>> .*\n?(?:^ *\S.*\n?)*)+", re.MULTILINE)
 
 
 def fenced(found: "re.Match[str]") -> str:
-    """An example with its output, up to the next empty line, as a block of code."""
+    """A code block of an example and its output, which ends at the next empty line."""
     indent = re.match(" *", found[0])[0]
     return f"\n{indent}```pycon\n{found[0].rstrip()}\n{indent}```\n"
 
 
 def markdown_table(found: "re.Match[str]") -> str:
-    """A simple table of reStructuredText; a line without a first cell continues the one above."""
+    """A reStructuredText table in Markdown; a line without a first cell continues the row above."""
     starts = [column.start() for column in re.finditer("=+", found[1])]
     rows: List[List[str]] = []
     for line in (found[2] + found[3]).splitlines():
@@ -36,7 +36,7 @@ class Markdown(griffe.Extension):
     """Rewrites roles, tables and examples in the docstring of every object."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Rewrite the docstring of an object that was read, in place."""
+        """Rewrite the docstring of an object in place."""
         if obj.docstring is not None:
             text = TABLE.sub(markdown_table, obj.docstring.value)
             obj.docstring.value = ROLE.sub(r"`\1`", EXAMPLE.sub(fenced, text))

@@ -1,4 +1,4 @@
-"""Formulas of pages and docstrings as MathML, which browsers draw without scripts or a network."""
+"""Converts formulas to MathML, which browsers draw without scripts or a network."""
 
 import html
 import re
@@ -11,10 +11,10 @@ FORMULA = re.compile(
 
 
 def on_page_content(content, page, config, files):
-    """Replace the formulas that the Markdown extension has marked."""
+    """Replace the formulas that the Markdown extension arithmatex has marked."""
     return FORMULA.sub(mathml, content)
 
 
 def mathml(found: "re.Match[str]") -> str:
-    """One formula, in the line or on a line of its own."""
+    """A formula as MathML, inline or as a block."""
     return convert(html.unescape(found[2]), display="inline" if found[1] == "(" else "block")

@@ -1,8 +1,8 @@
 """Tables of flags, presets, formats and commands, read from the registries while the site is built.
 
 In a page, such a table is a line that ends with ``<!-- table: NAME -->``.  GitHub shows the line,
-which names the command that prints the same; the site shows the table.  ``table: flags gau`` has
-the flags that begin with ``--gau``.
+which names a command that prints the same facts; the site shows the table.  ``table: flags gau``
+has the flags that begin with ``--gau``.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ def on_config(config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put the tables in place of their lines."""
+    """Replace each line that stands for a table by the table."""
     to_root = "../" * page.file.src_uri.count("/")
     made = {name: text.replace("](api/", f"]({to_root}api/") for name, text in MADE.items()}
     return LINE.sub(lambda found: made[found[1]], markdown)
 
 
 def table(name):
-    """A table in Markdown, with links from the root of the site."""
+    """A table in Markdown, whose links are relative to the root of the site."""
     import_module("fairseq_posenc").register()
     kind, *arguments = name.split()
     head, rows = TABLES[kind](*arguments)
@@ -45,7 +45,7 @@ def table(name):
 
 
 def registries():
-    """The registries behind flags with names to choose from, by flag."""
+    """The registries of flags whose values are registered names, by flag."""
     features = import_module("fairseq_posenc.configuration.features").FEATURES
     return {
         registry.flag: registry
@@ -58,7 +58,7 @@ def registries():
 
 
 def names(flag):
-    """What a flag's registry holds: a link to the code's documentation, what it is, its paper."""
+    """A row for each entry of a flag's registry: its name with a link, its summary, its paper."""
     rows = []
     for name, entry in registries()[flag].items():
         thing = getattr(entry, "acts", None) or getattr(entry, "thing", None)
@@ -69,7 +69,7 @@ def names(flag):
 
 
 def presets():
-    """The architectures, with what each is made of."""
+    """A row for each architecture: name, family, encoding, sizes and other settings."""
     describe = import_module("fairseq_posenc.cli.installation")._architecture
     families = import_module("fairseq_posenc.models").FAMILIES
     rows = [
@@ -81,7 +81,7 @@ def presets():
 
 
 def flags(*starts):
-    """The flags of this package that begin so, with the registry's entry that each belongs to."""
+    """The flags that begin with one of *starts*, each with the registry entry that declares it."""
     families = import_module("fairseq_posenc.models").FAMILIES
     owner = {
         field.name: entry.name

@@ -1,7 +1,7 @@
-"""Pages from outside ``docs/``, and links as GitHub follows them, for the site.
+"""Adds pages from outside ``docs/`` to the site, and rewrites links between pages.
 
-Pages link to files where they lie in the repository. The site has the pages and figures of
-``examples/`` under ``recipes/``, and the two pages of the root beside its own.
+Links in pages are paths in the repository. The site has the pages and figures of ``examples/``
+under ``recipes/``, and two pages of the repository's root beside those of ``docs/``.
 """
 
 import posixpath
@@ -17,7 +17,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files, config):
-    """Add what the site shows of ``examples/`` and of the root."""
+    """Add the pages and figures of ``examples/``, and the pages of the root."""
     root = Path(config.config_file_path).parent
     places = [*FROM_ROOT, *(str(path.relative_to(root)) for path in root.glob("examples/**/*.*"))]
     for place in places:
@@ -37,7 +37,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def site_link(found, own, known):
-    """One link of the page *own*; a file that is not among the *known* ones becomes plain text."""
+    """A link in the page *own*, rewritten; plain text if its file is not one of the *known*."""
     image, text, target, anchor = found.groups()
     folder = posixpath.dirname(repository_path(own))
     place = site_path(posixpath.normpath(posixpath.join(folder, target)))
@@ -49,7 +49,7 @@ def site_link(found, own, known):
 
 
 def site_path(place: str) -> str:
-    """The path on the site of a file of the repository."""
+    """The site's path of a file in the repository."""
     folder, _, rest = place.partition("/")
     if folder in ("docs", "examples"):
         return rest if folder == "docs" else f"recipes/{rest}"
@@ -57,7 +57,7 @@ def site_path(place: str) -> str:
 
 
 def repository_path(page: str) -> str:
-    """The path in the repository of a page of the site."""
+    """The repository's path of a page on the site."""
     folder, _, rest = page.partition("/")
     if folder == "recipes":
         return f"examples/{rest}"

@@ -1,12 +1,12 @@
 """Position encodings for fairseq: rotary and others, as a ``--user-dir`` plug-in.
 
-Importing the package registers its architectures, tasks, criterions and optimisers with fairseq,
-and works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`),
-for stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment, importing
-only registers.
+Importing the package registers its architectures, tasks, criterions and optimisers with fairseq.
+It also works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`.compat`) and extends
+functions of fairseq (:mod:`.extensions`); both changes apply to stock architectures as well.  With
+``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment, importing the package changes nothing else.
 
 The plug-in's own command line (``fairseq-posenc``, ``python -m fairseq_posenc``) is the exception:
-it starts without importing fairseq and calls :func:`register` only in commands that need it.
+it starts without importing fairseq, and calls :func:`register` only in commands that need fairseq.
 """
 
 import os
@@ -28,7 +28,7 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
 
 def register() -> None:
-    """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
+    """Register the plug-in and, unless the environment forbids it, repair and extend fairseq."""
     from fairseq_posenc import models  # noqa: F401 - importing registers
     from fairseq_posenc.basics.packages import load
     from fairseq_posenc.flags.registry import telling_once
@@ -49,18 +49,18 @@ def from_pretrained(
     """Load a model folder that ``fairseq-posenc pack`` or a recipe has written.
 
     Args:
-        folder: the model folder; nothing else is read, and nothing is fetched from the network.
-        device: cpu, or another device of PyTorch such as ``cuda`` or ``cuda:1``.
+        folder: the model folder; no file outside it is read, and nothing is downloaded.
+        device: ``cpu``, or another PyTorch device such as ``cuda`` or ``cuda:1``.
 
     Returns:
         fairseq's hub interface in evaluation mode, as ``from_pretrained`` of the model's class
         returns it: a :class:`~fairseq.hub_utils.GeneratorHubInterface` for translation or language
         models, a :class:`~fairseq_posenc.serving.hub.SentenceHubInterface` for masked language
-        models and classifiers.  The task of a pack may have its own interface.
+        models and classifiers.  A task from a pack may have its own interface.
 
     Raises:
-        UsageError: *folder* is no model folder, a part of it is missing or damaged, or the device
-            cannot be used.
+        UsageError: *folder* is not a model folder, a part of it is missing or damaged, or the
+            device cannot be used.
     """
     from fairseq_posenc.serving.hub import load_folder
     from fairseq_posenc.serving.model_folder import read_model_folder
@@ -69,10 +69,10 @@ def from_pretrained(
 
 
 def _is_own_command_line() -> bool:
-    """True if ``fairseq-posenc`` or ``python -m fairseq_posenc`` imports the package."""
+    """True if the importing command is ``fairseq-posenc`` or ``python -m fairseq_posenc``."""
     if os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] == "fairseq-posenc":
         return True
-    importer = sys._getframe(2)  # under -m, runpy imports the package first
+    importer = sys._getframe(2)  # under python -m, runpy imports the package first
     while importer.f_back and "importlib" in importer.f_globals.get("__name__", ""):
         importer = importer.f_back
     return importer.f_globals.get("__name__") == "runpy"

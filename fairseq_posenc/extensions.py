@@ -1,6 +1,6 @@
-"""What the plug-in adds to fairseq's own functions, in one table.
+"""A table of the functions of fairseq and Hydra that the plug-in extends.
 
-Repairs of fairseq, PyTorch and NumPy have a table of their own in :mod:`fairseq_posenc.compat`.
+The table of the repairs of fairseq, PyTorch and NumPy is in :mod:`fairseq_posenc.compat`.
 """
 
 from typing import Any, List, Tuple
@@ -18,7 +18,7 @@ from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import segments, translation
 from fairseq_posenc.serving import pretrained
 
-#: Each function's module or class, its name there, and the wrapper that returns its replacement.
+#: For each function: its module or class, its name, and the wrapper that makes its replacement.
 EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (options, "parse_args_and_arch", report.parse_in_one_line),
     (hydra_utils, "_is_env_set", report.fail_in_one_line),
@@ -41,7 +41,7 @@ def register_extension(owner: Any, name: str, make: Wrapper) -> None:
     """Let a pack extend one of fairseq's functions; :func:`apply` replaces the function.
 
     Args:
-        owner: the module or class that holds the function, which no other extension replaces.
+        owner: the module or class of the function; extending a function again has no effect.
         name: the function's name in *owner*.
         make: takes the function and returns its replacement.
     """
@@ -49,8 +49,8 @@ def register_extension(owner: Any, name: str, make: Wrapper) -> None:
 
 
 def apply() -> None:
-    """Replace all functions in the table, and unpickle only allowed classes; idempotent."""
+    """Replace all functions in the table, and restrict unpickling; idempotent."""
     restore.restrict_unpickling()
     for owner, name, extension in EXTENSIONS:
-        if owner is not hydra_utils or hasattr(owner, name):  # some Hydras lack it
+        if owner is not hydra_utils or hasattr(owner, name):  # absent in some versions of Hydra
             wrap(owner, name, extension)

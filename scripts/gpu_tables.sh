@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Repeat the measurements of docs/gpu.md; with the installation, they take ten minutes on a machine
-# with Python 3.12 and PyTorch 2.11 with CUDA, without a network. Then run tests if time is left.
+# Repeat the measurements of docs/gpu.md, and run tests if time is left. Installation and measurements take
+# ten minutes on a machine that has Python 3.12 and PyTorch 2.11 with CUDA; they need no network.
 #
 #   gpu_tables.sh [--minutes 10] [--cpu] OUT [TABLE ...]     (all, the most valuable first)
 #
-# WHEELS (runs/gpu-wheels) is a folder that gpu_wheels.sh filled; without it, the packages that are
-# installed are used. OUT/rows.jsonl gets rows as they are made, OUT/tables.log the tables, OUT/tests.log
-# the tests marked gpu. --cpu tries all this on a CPU with tiny models, without the tests.
+# WHEELS (runs/gpu-wheels) is a folder that gpu_wheels.sh filled; if it is missing, the installed packages
+# are used. OUT/rows.jsonl gets each row when it is made, OUT/tables.log the tables, OUT/tests.log the output
+# of the tests marked gpu. --cpu tries the script on a CPU with tiny models, without the tests.
 
 set -euo pipefail
 OUT="" MINUTES=10 CPU=()
@@ -23,7 +23,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WHEELS=$(realpath -m "${WHEELS:-runs/gpu-wheels}") PYTHON=${PYTHON:-python3}
 left() { echo $((MINUTES * 60 - SECONDS - 30)); }
 [[ -n ${CPU[*]} ]] || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader ||
-    { echo "gpu_tables.sh: error: no GPU here; --cpu tries the script without one" >&2 && exit 1; }
+    { echo "gpu_tables.sh: error: this machine has no GPU; --cpu tries the script without one" >&2 && exit 1; }
 
 mkdir -p "$OUT"
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetch what gpu_tables.sh installs on a machine without a network: about 40 MB of wheels for Python
-# 3.12 on Linux, without PyTorch, transformers and pytest, which images for GPUs have.
+# Download what gpu_tables.sh installs on a machine without a network: about 40 MB of wheels for Python 3.12
+# on Linux, except PyTorch, transformers and pytest, which images for GPUs have.
 #
 #   gpu_wheels.sh [DIR]     (runs/gpu-wheels)
 
@@ -14,7 +14,7 @@ for name in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux
 done
 "$PYTHON" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp "${platforms[@]}" \
     -d "$DIR" fairseq-fixed==0.12.3.1 hydra-core==1.3.2 omegaconf==2.3.0 bitarray 'numpy>=2.1,<2.4' fla-core einops
-"$PYTHON" -m pip wheel -q --no-deps -w "$DIR" antlr4-python3-runtime==4.9.3 # has no wheel of its own
+"$PYTHON" -m pip wheel -q --no-deps -w "$DIR" antlr4-python3-runtime==4.9.3 # PyPI has no wheel of it
 SIZE=$(du -sm "$DIR" | cut -f 1)
-((SIZE <= 60)) || { echo "gpu_wheels.sh: error: $DIR: $SIZE MB, more than the 60 that are carried" >&2 && exit 1; }
+((SIZE <= 60)) || { echo "gpu_wheels.sh: error: $DIR: has $SIZE MB; at most 60 MB are allowed" >&2 && exit 1; }
 echo "$DIR: $SIZE MB"

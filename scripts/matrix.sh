@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Run the quickstart and the core tests with every combination of Python, PyTorch, fairseq and NumPy
-# that is supported, and print a table of what passed.
+# Run the quickstart and the core tests with every supported combination of Python, PyTorch, fairseq
+# and NumPy, and print a table of the results.
 #
 #   matrix.sh [NAME ...]     (all; an unknown name lists them)
 #
-# Environments are made by setup.sh in runs/matrix and removed afterwards; logs and results stay
-# there. A failure is a row of the table, and does not end the run. The table keeps rows of earlier runs.
+# setup.sh makes the environments in runs/matrix; they are removed afterwards, but logs and results stay.
+# A failure becomes a row of the table, and does not end the run. The table keeps rows of earlier runs.
 # Interpreters are looked up as python3.8 and so on; with pyenv, name the versions to use, as in
-# PYENV_VERSION=3.8.18:3.10.13. DEVICE is that of setup.sh (cpu); KEEP=1 keeps the environments.
+# PYENV_VERSION=3.8.18:3.10.13. DEVICE is the --device of setup.sh (cpu); KEEP=1 keeps the environments.
 
 set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -24,13 +24,13 @@ ENVIRONMENTS=(
     "fork-3.13 3.13 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.1,<2.4"
     "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
 )
-# Folders and single tests that together use what differs between versions; test.sh runs all tests.
+# Folders and single tests that together use everything that differs between versions; test.sh runs all tests.
 COMMAND_TEST=test_training_resuming_averaging_and_generating
 CORE_TESTS=(
     tests/{attention,basics,compat,configuration,encodings,models,packs} tests/test_properties.py
     tests/checkpoints/test_reading.py "tests/commands/test_translation.py::$COMMAND_TEST"
 )
-# Slow tests that are much like others that are run.
+# Slow tests that resemble tests that are run.
 LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"
 
 ALL="${ENVIRONMENTS[*]%% *}"
@@ -45,7 +45,7 @@ reason() {
         cut -c 1-200
 }
 
-# Prints four cells: Python, PyTorch, NumPy and fairseq as found.
+# Prints four cells: the installed versions of Python, PyTorch, NumPy and fairseq.
 versions() {
     (cd "$1" && bin/python -V && bin/python -m pip list --format freeze) | awk -F '[= ]+' '
         { found[$1] = $2 }
@@ -53,7 +53,7 @@ versions() {
         END { print found["Python"] " | " found["torch"] " | " found["numpy"] " | " fairseq }'
 }
 
-# Prints the BLEU, or what failed. After two minutes it has not converged, but is similar everywhere.
+# Prints the BLEU, or what failed. After two minutes the BLEU has not converged, but is similar everywhere.
 quickstart() {
     local folder=$1
     if VENV=$folder/venv PAIRS=6000 EPOCHS=8 MIN_BLEU=0 "$REPO/scripts/quickstart.sh" \
@@ -64,7 +64,7 @@ quickstart() {
     fi
 }
 
-# Prints how many passed, failed and were skipped, or why none ran.
+# Prints how many tests passed, failed and were skipped, or why none ran.
 core_tests() (
     cd "$REPO"
     unset PYTHONDONTWRITEBYTECODE

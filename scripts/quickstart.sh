@@ -3,8 +3,8 @@
 #
 #   quickstart.sh [ARCH [OUT]]     (roformer_tiny runs/quickstart)
 #
-# Started again, it resumes where it ended. Variables: PAIRS of sentences to train on (10000), EPOCHS
-# over them (10), SEED (1), the environment VENV (.venv), and MIN_BLEU, below which it fails (90).
+# If started again, it resumes where it ended. Variables: PAIRS, the training sentences (10000); EPOCHS (10);
+# SEED (1); VENV, the environment (.venv); and MIN_BLEU, the BLEU below which the script fails (90).
 
 set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,7 +15,7 @@ stage() { printf '\n[%3d s] %d/8 %s\n' "$SECONDS" $((STAGE = ${STAGE:-0} + 1)) "
 
 mkdir -p "$OUT"
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another quickstart is at work there"
+flock -n 9 || die "$OUT: another quickstart is running in this folder; wait until it ends"
 SETTINGS="ARCH=$ARCH PAIRS=$PAIRS EPOCHS=$EPOCHS SEED=$SEED"
 [[ -f $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] ||
@@ -26,7 +26,7 @@ stage "environment"
 PATH=$VENV/bin:$PATH
 # A model of this size gains nothing from more threads, and is slower with one per core.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-# made FILE COMMAND...: write the output of COMMAND to FILE once all of it is there.
+# made FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete.
 made() { [[ -s $1 ]] || { "${@:2}" >"$1.part" && mv "$1.part" "$1"; }; }
 
 stage "corpus of $PAIRS pairs"
@@ -70,7 +70,7 @@ fairseq-posenc average --inputs "$OUT/checkpoints" --num-epoch-checkpoints $((EP
 made "$OUT/generated.txt" fairseq-generate "$OUT/data-bin" --user-dir "$REPO/fairseq_posenc" --path "$OUT/average.pt" --cpu \
     --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 2>"$OUT/generate.log" ||
     die "$(tail -n 1 "$OUT/generate.log")"
-# In the order of the test set, which batching by length changed.
+# Restore the order of the test set, which batching by length changed.
 grep '^H-' "$OUT/generated.txt" | cut -c 3- | sort -n | cut -f 3 | sacremoses -q -l de detokenize >"$OUT/output.de"
 
 stage "results"
@@ -81,7 +81,7 @@ for line in 1 2 3 4 5; do
 done
 printf '\n'
 sacrebleu "$DATA/test.de" -i "$OUT/output.de" -m bleu -f text -w 2 | tee "$OUT/bleu.txt"
-BLEU=$(sed -E 's/^[^=]* = ([0-9.]+) .*/\1/' "$OUT/bleu.txt") # the first number, not a length
+BLEU=$(sed -E 's/^[^=]* = ([0-9.]+) .*/\1/' "$OUT/bleu.txt") # the score is the first number
 awk -v bleu="$BLEU" -v least="$MIN_BLEU" 'BEGIN { exit !(bleu >= least) }' || die "BLEU $BLEU is below $MIN_BLEU"
 
 stage "model folder"

@@ -3,10 +3,10 @@
 #
 #   setup.sh [--tests] [--device auto|cpu|cuda|v100] [--dry-run] [VENV]     (.venv of this checkout)
 #
-# --tests also installs what the tests and the documentation need. --device is the build of PyTorch:
-# v100 is CUDA for V100 and older; auto is the one for this machine's GPU, or cpu if it has none.
+# --tests also installs what the tests and the documentation need. --device selects the build of PyTorch:
+# v100 is CUDA for V100 and older GPUs; auto fits this machine's GPU, or is cpu if there is no GPU.
 # In an existing environment, the installed torch, numpy and fairseq are kept. A second run does
-# nothing, or resumes the first if that was interrupted.
+# nothing, or resumes the first run if that was interrupted.
 #
 # Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, NUMPY and
 # FAIRSEQ, what to install instead of the versions chosen here, such as TORCH=torch==2.6.0 or
@@ -38,11 +38,11 @@ MARKER=$VENV/.fairseq_posenc
 HASH=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
 READY="$EXTRA ${HASH%% *}"
 if ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER ]]; then
-    # what the tests need includes what the recipes need
+    # an environment for the tests also has what the recipes need
     [[ $(<"$MARKER") != "$READY" && $(<"$MARKER") != "test ${HASH%% *}" ]] || { log "$VENV is ready" && exit; }
 fi
 
-# Compute capability up to 7.0 needs an older PyTorch.
+# GPUs with a compute capability up to 7.0 need an older PyTorch.
 detect_device() {
     local gpus
     gpus=$(nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null) ||
@@ -58,14 +58,14 @@ detect_device() {
 choose_versions() {
     local python=$1
     case $python in
-        3.8 | 3.9) # the official release, which Python 3.11 cannot import
+        3.8 | 3.9) # the official release; Python 3.11 cannot import it
             FAIRSEQ=${FAIRSEQ:-fairseq==0.12.2} TORCH=${TORCH:-torch==1.13.1} ;;
         3.10) TORCH=${TORCH:-torch==2.4.1} ;;
         3.11 | 3.12) [[ $DEVICE != v100 ]] || TORCH=${TORCH:-torch==2.4.1} ;;
         3.13)
-            NUMPY=${NUMPY:-"numpy>=2.1,<2.4"} # 2.1 is the first with wheels, 2.3 the last without repairs
+            NUMPY=${NUMPY:-"numpy>=2.1,<2.4"} # 2.1 is the first with wheels; 2.4 and later need repairs of fairseq
             [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10" ;;
-        *) die "Python $python: fairseq runs on 3.8 to 3.13; give one, as PYTHON=python3.11" ;;
+        *) die "Python $python: fairseq runs on 3.8 to 3.13; give such a Python, as in PYTHON=python3.11" ;;
     esac
     TORCH=${TORCH:-torch==2.13.0} NUMPY=${NUMPY:-"numpy<2"}
     FAIRSEQ=${FAIRSEQ:-fairseq-fixed==0.12.3.1}
@@ -76,13 +76,13 @@ choose_versions() {
     esac
 }
 
-# Runs in VENV, not in the user's folder, where a checkout could shadow the installed packages.
+# Runs in the folder VENV, because a checkout in the user's folder could shadow installed packages.
 in_venv() { (cd "$VENV" && exec "$VENV_PYTHON" "$@"); }
 imports() { in_venv -c "import $1" >>"$LOG" 2>&1; }
 pip() { in_venv -m pip --quiet --no-input --disable-pip-version-check "$@"; }
 last_error() { grep -i error "$LOG" | tail -n 1 | cut -c 1-200 || true; }
 
-# Each job gets its own process group, so that an error of this script also ends the compilers.
+# Gives each job its own process group, so that an error in this script also ends the compilers.
 launch() {
     set -m
     "$@" >>"$LOG" 2>&1 &
@@ -111,7 +111,7 @@ install() {
     attend "$1" "$JOB"
 }
 
-# If killed, pip leaves packages that it later takes for complete. It writes INSTALLER last.
+# A killed pip leaves packages that a later pip takes for complete. pip writes INSTALLER last.
 forget_half_installed() {
     in_venv - <<'END'
 import pathlib, shutil, sysconfig
@@ -122,7 +122,7 @@ for folder in [*site.glob("*.dist-info"), *site.glob("~*")]:
 END
 }
 
-# Never install the CUDA build on a machine without GPU: it takes several gigabytes.
+# Never installs the CUDA build on a machine without a GPU: the build takes several gigabytes.
 install_torch() {
     if [[ $DEVICE != cpu || $(uname) != Linux || $TORCH == *+* ]]; then
         install "$TORCH" "$TORCH" || die "$TORCH: $(last_error)"
@@ -136,13 +136,13 @@ install_torch() {
 }
 
 # Builds fairseq with this torch and with numpy 2, whose headers also work for numpy 1. Never takes
-# it from pip's cache, where it may have been built for other versions.
+# fairseq from pip's cache, where its build may be for other versions.
 build_fork() {
     local wheel=(wheel --no-cache-dir --no-deps --no-build-isolation -w "$BUILD" "$FAIRSEQ")
     pip install --no-compile --target "$BUILD/tools" setuptools wheel cython "numpy>=2" || return
     unset CUDA_HOME
     export CFLAGS="-O2 -g0 -DNDEBUG -fwrapv" PYTHONPATH=$BUILD/tools
-    # Compile two files at a time. With ninja or ccache, torch compiles one at a time: hide them.
+    # Compile two files at a time. With ninja or ccache, torch compiles one at a time: hide both tools.
     mkdir "$BUILD/bin"
     ln -s "$(type -P false)" "$BUILD/bin/ninja"
     printf '[build_ext]\nparallel = 2\n' >"$BUILD/build.cfg"
@@ -152,7 +152,7 @@ build_fork() {
 
 need_compiler() {
     [[ $FAIRSEQ == fairseq-fixed* && $python == 3.12 ]] && return # there is a wheel
-    command -v "${CXX:-g++}" >/dev/null || die "g++ is not installed; it compiles fairseq"
+    command -v "${CXX:-g++}" >/dev/null || die "g++ is not installed, but fairseq needs it to be compiled"
     [[ -e $(in_venv -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]] ||
         die "Python.h is missing; install the development files of Python $python (python3-dev)"
 }
@@ -172,7 +172,7 @@ log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already in
 
 mkdir -p "$VENV"
 exec 9>"$VENV/.lock"
-flock 9 # if several start at once, one installs
+flock 9 # if several setup.sh start at once, one installs
 trap stop_jobs EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

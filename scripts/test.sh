@@ -4,11 +4,11 @@
 #
 #   test.sh [--all | --copies | --gpu] [arguments for pytest]     (VENV=.venv)
 #
-# --all       the long tests, too
-# --copies    only the core's tests, on copies without one pack and without all packs
+# --all       also the long tests
+# --copies    only the core's tests, on copies of the package that lack one pack or all packs
 # --gpu       only the tests that need a GPU
-# Arguments are appended to those of pytest: `test.sh -n 0 -k rotary` runs tests with rotary in their
-# name, one at a time; `test.sh -m formulas` runs those with a mark of pyproject.toml.
+# The arguments are appended to pytest's: `test.sh -n 0 -k rotary` runs tests with rotary in their
+# name, one at a time; `test.sh -m formulas` runs tests with this mark of pyproject.toml.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,7 +23,7 @@ VENV=$(realpath -ms "${VENV:-.venv}")
 scripts/setup.sh --tests "$VENV"
 PATH=$VENV/bin:$PATH
 
-# What Snakemake needs contradicts what fairseq needs, so it has an environment of its own.
+# The requirements of Snakemake and fairseq conflict, so Snakemake has an environment of its own.
 OWN=$VENV/snakemake/bin/snakemake
 if [[ -z ${SNAKEMAKE:-} && ! -x $OWN ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     python -m venv "$VENV/snakemake"
@@ -32,18 +32,18 @@ if [[ -z ${SNAKEMAKE:-} && ! -x $OWN ]] && python -c 'import sys; sys.exit(sys.v
 fi
 [[ -n ${SNAKEMAKE:-} || ! -x $OWN ]] || export SNAKEMAKE=$OWN
 
-# Two processes of one thread each: faster than one process of two for models this small.
+# For models this small, two processes of one thread each are faster than one process of two threads.
 export OMP_NUM_THREADS=1
 # Without bytecode every process recompiles PyTorch and fairseq, which takes longer than the tests.
 unset PYTHONDONTWRITEBYTECODE
-# glibc keeps the memory of matrices of 4,096 x 4,096 instead of asking for zeroed pages each time.
+# With these, glibc keeps the memory of 4,096 x 4,096 matrices instead of requesting zeroed pages each time.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_TOP_PAD_=268435456
 status=0
 ruff check . || status=$?
 ruff format --check . || status=$?
 mypy &
 types=$!
-if [[ -x $VENV/bin/mkdocs ]]; then # needs Python 3.10
+if [[ -x $VENV/bin/mkdocs ]]; then # mkdocs needs Python 3.10
     mkdocs build --quiet --strict || status=$?
 fi
 wait "$types" || status=$?

@@ -16,13 +16,13 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config):
-    """Leave out the deprecation notices of hydra, which are fairseq's to mend."""
+    """Ignore the deprecation warnings that fairseq's use of Hydra causes."""
     config.addinivalue_line("filterwarnings", "ignore::UserWarning")
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
 
 
 def pytest_collectstart():
-    """Load the plug-in where tests run; pytest-xdist's first process only hands them out."""
+    """Load the plug-in in processes that run tests; pytest-xdist's main process collects none."""
     from support import quick_hydra
 
     import fairseq_posenc  # noqa: F401
@@ -31,23 +31,22 @@ def pytest_collectstart():
 
 
 def pytest_collection_finish():
-    """Collect garbage seldom: tests make little."""
+    """Make garbage collection rare: tests leave little garbage."""
     gc.set_threshold(100_000, 50, 50)
 
 
-# files with the longest tests, or with servers to start: at the end, a process would wait for them
+# the slowest tests, and those that start servers: if they began last, one process would run alone
 FIRST = ("scripts/test_scripts.py::test_all", "examples/test_wmt14", "checkpoints/test_killed")
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the longest tests."""
     items.sort(
         key=lambda item: not item.nodeid.startswith(tuple(f"tests/{name}" for name in FIRST))
     )
 
 
 def pytest_runtest_setup(item):
-    """Skip the tests of a GPU where there is none."""
+    """Skip tests that need a GPU on machines without one."""
     import torch
 
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
@@ -56,9 +55,9 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def lasting():
-    """Spare the garbage collector what lives as long as the tests: tests, and what they import.
+    """Exempt tests and imported modules from garbage collection: they outlive every test.
 
-    statsmodels collects garbage in every call: a second if all of transformers is imported.
+    statsmodels collects garbage in every call, which takes 1 s if all of transformers is imported.
     """
     gc.collect()
     gc.freeze()
@@ -66,7 +65,7 @@ def lasting():
 
 @pytest.fixture(autouse=True)
 def deterministic():
-    """The same random numbers for every test, whatever ran before."""
+    """Give every test the same random numbers, whatever ran before it."""
     import torch
 
     torch.set_num_threads(1)
@@ -77,13 +76,13 @@ def deterministic():
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """Gives the folder of a name, which ``fill(folder)`` fills once in a test run.
+    """A function (name, fill) that returns a folder, which ``fill(folder)`` fills once per run.
 
-    Nothing is written to the folder afterwards: other tests may be reading it.
+    Tests must not write to the folder: other tests may be reading it.
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # a folder of all processes
+        root = root.parent  # the folder that all processes share
 
     def folder_of(name, fill):
         folder, done = root / name, root / f"{name}.done"
@@ -109,13 +108,13 @@ def golden():
 
 @pytest.fixture(scope="session")
 def released():
-    """Loader of outputs of code that was released, but is no package; skips without the files."""
+    """Loader of outputs of authors' released code; skips the test if the file is missing."""
     from fairseq_posenc.checkpoints.reading import load_file
 
     def load(name):
         path = SHARED / "golden" / f"{name}.pt"
         if not path.exists():
-            pytest.skip(f"an extra: no outputs of the released code beside the checkout ({name})")
+            pytest.skip(f"optional: no outputs of the released code beside the checkout ({name})")
         return load_file(path)
 
     return load
@@ -123,5 +122,5 @@ def released():
 
 @pytest.fixture(params=["golden", "released"])
 def reference_of(request):
-    """Loader of the references in tests/golden, and of outputs of the released code."""
+    """Run a test with the loader ``golden``, and again with the loader ``released``."""
     return request.getfixturevalue(request.param)

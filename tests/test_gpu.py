@@ -1,4 +1,4 @@
-"""On a GPU: the numbers of the CPU, half precision, the cache, and how rarely the host waits."""
+"""On a GPU: the same results as on the CPU, half precision, the cache, and waits of the host."""
 
 import contextlib
 import copy
@@ -28,9 +28,9 @@ every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
 half_precision = pytest.mark.parametrize(
     "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
 )
-#: the error of each parameter's gradient; a gradient that is missing has an error of 1
+#: bounds of the relative error of each gradient; a gradient of zeros would have an error of 1
 SLOPE_BOUNDS = {torch.float32: 0.01, torch.float16: 0.3, torch.bfloat16: 0.6}
-# rounding moves tokens to other buckets of the Reformer's hash
+# without the Reformer, since rounding moves tokens into other buckets of its hash
 NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS if "reformer" not in name]
 
 
@@ -44,7 +44,7 @@ def real(target):
 
 
 def logits_and_gradients(model, source, target):
-    """Logits (N, V) of the real tokens, and the gradient of each parameter, on the CPU."""
+    """Logits (N, V) of the real tokens and each parameter's gradient, all moved to the CPU."""
     model.zero_grad()
     logits = model(source, None, target)[0].float()[real(target)]
     weights = torch.linspace(-1, 1, logits.numel(), device=logits.device).view_as(logits)
@@ -54,14 +54,14 @@ def logits_and_gradients(model, source, target):
 
 
 def error(got, want):
-    """Norm of the difference over the norm of what is wanted."""
+    """The relative error: the norm of the difference, divided by the norm of *want*."""
     return float((got.double() - want.double()).norm() / want.double().norm().clamp(min=1e-6))
 
 
 def slope_error(found, want):
-    """The largest error of a parameter's gradient, in units of its norm.
+    """The largest relative error of a parameter's gradient.
 
-    Gradients that are zero but for rounding are measured by 1 / 1,000 of the largest.
+    A gradient that is zero but for rounding has an error relative to 1 / 1,000 of the largest norm.
     """
     assert found.keys() == want.keys() and all(g.isfinite().all() for g in found.values())
     norms = {k: float(g.norm()) for k, g in want.items()}
@@ -81,7 +81,7 @@ def test_logits_and_gradients_are_those_of_the_cpu(name):
 @pytest.mark.parametrize("name", NO_HASH)
 @half_precision
 def test_half_precision_is_near_float32(name, dtype, bound):
-    """The weights are those that half precision can hold, so that only arithmetic differs."""
+    """The float32 model has weights that were rounded, so only the arithmetic differs."""
     rounded = tiny(name).cuda().to(dtype)
     want, slopes = logits_and_gradients(copy.deepcopy(rounded).float(), *batch())
     got, found = logits_and_gradients(rounded, *batch())
@@ -111,7 +111,7 @@ def test_cached_decoding_with_reordered_beams_equals_the_full_forward(name, dtyp
 
 @contextlib.contextmanager
 def waits():
-    """The operations, in a list, that make the host wait for the GPU, as PyTorch reports them."""
+    """Yields a list; at the end it has PyTorch's warnings of operations that make the host wait."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -127,7 +127,7 @@ def waits():
 def test_one_wait_a_step_and_none_a_token(name):
     model = tiny_in_blocks(name).cuda().half().train()
     source, target = batch()
-    logits_and_gradients(model, source, target)  # makes constants
+    logits_and_gradients(model, source, target)  # computes constants once
     model.zero_grad()
     with waits() as step:
         model(source, None, target)[0].float().sum().backward()
@@ -137,12 +137,12 @@ def test_one_wait_a_step_and_none_a_token(name):
     assert len(step) == 1 and not token
 
 
-#: PyTorch's numbers of the kernels of fused attention
+#: PyTorch's numbers for the kernels of fused attention
 KERNELS = {0: None, 1: "flash", 2: "memory-efficient", 3: "cudnn"}
 
 
 class Attention(TorchFunctionMode):
-    """Notes which kernel is predicted for each call of fused attention, and which is taken."""
+    """Notes the predicted kernel of each call of fused attention, and the one PyTorch takes."""
 
     def __init__(self, capability):
         super().__init__()

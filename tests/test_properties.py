@@ -1,8 +1,8 @@
-"""What must hold for every position encoding, whatever it is.
+"""Properties that every position encoding must have.
 
-Parametrised over the registry, compositions, other layers and kernels, encodings of a user's own,
-and the rows of every ``properties.txt`` and, for language models, ``language_models.txt``: an
-encoding is tested the moment it is registered, and a feature by a row.
+The tests run for every registered encoding, for compositions, other layers and kernels, for
+user-defined encodings, and for the rows of every ``properties.txt`` and ``language_models.txt``.
+They thus cover an encoding as soon as it is registered, and a feature once it has a row.
 """
 
 import copy
@@ -39,7 +39,7 @@ from fairseq_posenc.stacks import positions
 pytestmark = pytest.mark.properties
 
 OWN = {}
-with registries_as_before():  # the encodings of docs/adding.md without flags
+with registries_as_before():  # the encodings of docs/adding.md that have no flags
     for _name in ("decay", "learned_rotary"):
         exec(compile(files()[f"mine/{_name}.py"], _name, "exec"), {"__name__": f"mine.{_name}"})
         OWN[_name] = ENCODINGS[_name]
@@ -62,7 +62,7 @@ def own_encodings(monkeypatch):
 
 
 class WithoutSource(torch.nn.Module):
-    """A language model, called as a translation model is."""
+    """A language model that is called like a translation model."""
 
     encoder = staticmethod(lambda source: None)
 
@@ -75,7 +75,7 @@ class WithoutSource(torch.nn.Module):
 
 
 def tiny(name, *flags):
-    """A model with an encoding or, as LAYER:ENCODING, with other layers or a feature."""
+    """A model; *name* is ENCODING or, for other layers or a feature, LAYER:ENCODING."""
     if name.rpartition(":")[0] in [row[0] for row in LANGUAGE_MODELS]:
         return WithoutSource(language_model(name, *flags)).eval()
     return translation_model(name, *flags)
@@ -93,7 +93,7 @@ def model_and_texts(name):
 @pytest.mark.parametrize("steps, padded", [([1] * T, False), ([4] + [1] * 5, True)])
 @no_grad
 def test_cached_decoding_equals_the_full_forward(name, steps, padded):
-    """By single tokens, and after a prefix with padding on its left."""
+    """Token by token, and after a prefix that is padded on the left."""
     model, source, target = model_and_texts(name)
     if padded:
         target[0, :3] = source[1, :2] = PAD
@@ -105,7 +105,7 @@ def test_cached_decoding_equals_the_full_forward(name, steps, padded):
 @with_features
 @no_grad
 def test_cached_decoding_survives_beam_reordering(name):
-    """Hypotheses are swapped and copied between steps, as beam search does it."""
+    """Hypotheses are swapped and copied between steps, as in beam search."""
     model, beam = tiny(name), 2
     source = sentences(B, 7).repeat_interleave(beam, dim=0)
     target = sentences(B * beam, 7, seed=1)
@@ -114,9 +114,9 @@ def test_cached_decoding_survives_beam_reordering(name):
         out, _ = model.decoder(target[:, :step], encoder_out=encoder_out, incremental_state=state)
         full, _ = model(source, None, target[:, :step])
         torch.testing.assert_close(out[:, -1], full[:, -1], atol=1e-5, rtol=0)
-        # within sentences: swap the first's hypotheses, keep the second's, copy the third's first
+        # swap the hypotheses of sentence 1, keep those of 2, and take the first of 3 twice
         order = torch.tensor([1, 0, 2, 3, 4, 4])
-        if step == 4:  # the first sentence is finished and leaves
+        if step == 4:  # the first sentence is finished and leaves the batch
             order = order[2:]
             source = source[2:]
             if encoder_out is not None:
@@ -130,13 +130,13 @@ def test_cached_decoding_survives_beam_reordering(name):
 @with_features
 @no_grad
 def test_padding_on_either_side_changes_nothing(name):
-    """Source and target, padded left or right, give what they give alone."""
+    """A sentence pair, padded left or right in a batch, has the same logits as alone."""
     model = tiny(name)
     source, target = sentences(1, 5), sentences(1, 6, seed=1)
     alone, _ = model(source, None, target)
     others, other_targets = sentences(2, 9, seed=2), sentences(2, 8, seed=3)
     source_gap, target_gap = torch.full((1, 4), PAD), torch.full((1, 2), PAD)
-    for left in (True, False):  # sources on this side, and targets on the other
+    for left in (True, False):  # pad sources on this side, and targets on the other
         row = torch.cat((source_gap, source) if left else (source, source_gap), dim=1)
         out_row = torch.cat((target, target_gap) if left else (target_gap, target), dim=1)
         padded, _ = model(torch.cat((others, row)), None, torch.cat((other_targets, out_row)))
@@ -181,7 +181,7 @@ def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
 @every_encoding
 @no_grad
 def test_tables_of_relative_encodings_have_one_row_for_a_padded_batch(name):
-    """Distances are those of indices, whatever the padding in front."""
+    """Relative distances are differences of indices, which padding does not change."""
     side, mask = tiny(name).encoder, torch.zeros(B, T, dtype=torch.bool)
     mask[0, :2] = True
     x = torch.zeros(B, T, side.layers[0].embed_dim)
@@ -222,11 +222,11 @@ def test_what_is_saved_and_loaded_or_copied_is_the_same_and_independent(name, tm
     assert torch.equal(twin(source, None, target)[0], before)
 
 
-@functools.lru_cache(maxsize=1)  # the dtypes of one encoding follow each other
+@functools.lru_cache(maxsize=1)  # the tests of an encoding's dtypes run in succession
 def _long_text(name, length):
-    """A side of one layer, a function by which a side reads a long text, its output in float32.
+    """A one-layer encoder, a function that runs one on a long text, and its float32 output.
 
-    The encoder, or the decoder, without a source, if only decoders can have the encoding.
+    If only decoders can have the encoding, it is a decoder without a source instead.
     """
     flags = ["--max-source-positions", "5000", "--max-target-positions", "5000"]
     flags += shape(1, 16, 48, 1)
@@ -239,9 +239,9 @@ def _long_text(name, length):
     return side, read, read(side)
 
 
-#: rounding puts tokens into other buckets; tests of packs compare models with equal buckets
+#: rounding changes a token's bucket; the pack's tests compare models with equal buckets
 HASHED = tuple(name for name in NAMES if name.startswith("reformer:"))
-#: sums of encodings are tested at 1,024 tokens, single ones at 4,096, but DAPE there is slow
+#: text lengths: 1,024 tokens for sums of encodings, 4,096 for single ones (which DAPE makes slow)
 LONG = [(name, 1024 if "+" in name else 4096) for name in NAMES if name not in HASHED]
 LONG += [(f"{layer}:shaw", 4096) for layer in ("shaw_values", "shaw_per_head")]
 HALF = [("dape", 1024, torch.float16, 0.02)]
@@ -254,7 +254,7 @@ for _name, _length in LONG:
 @pytest.mark.parametrize("name, length, dtype, tolerance", HALF)
 @no_grad
 def test_half_precision_stays_near_float32(name, length, dtype, tolerance):
-    """Worst difference of the normalised output (values of about 1) from that in float32."""
+    """Limits the largest difference from the float32 output, whose values are of about 1."""
     skip_without_cpu_kernels(dtype)
     side, read, exact = _long_text(name, length)
     halved = read(copy.deepcopy(side).to(dtype))
@@ -284,7 +284,7 @@ def test_sentences_of_nothing_but_padding_stay_finite(name):
     source[0] = target[1] = PAD
     out, extra = model(source, None, target)
     assert torch.isfinite(out).all()
-    attention = extra["attn"][0]  # over the source, which evaluation returns
+    attention = extra["attn"][0]  # cross-attention weights, which are returned in evaluation mode
     assert attention.shape == (B, T, 7)
     torch.testing.assert_close(attention[1:].sum(-1), torch.ones(B - 1, T))
 

@@ -1,4 +1,4 @@
-"""The structure of the package: no import circles, and a short way from tokens to logits."""
+"""The structure of the package: no circular imports, and few calls from tokens to logits."""
 
 import ast
 import sys
@@ -19,14 +19,14 @@ FILES = {
 
 
 def imported_by(name):
-    """The files of the package that a file imports, wherever in it the import stands."""
+    """The files of the package that a file imports, at its top or inside of functions."""
     found = set()
     for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{name}: a relative import"
-            # each may be a module of its own, or something in the package's __init__
+            # each name may be a module itself, or an object of the module *node.module*
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             names = [n if {n, f"{n}.__init__"} & set(FILES) else node.module for n in names]
         else:
@@ -49,12 +49,12 @@ def test_no_file_imports_what_imports_it():
 
 
 def folder(name):
-    """The folder, or the file beside the folders, that a file belongs to."""
+    """The package's folder that holds a module; for a module in the root, its own name."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else name
 
 
-#: The folders from the ground up: each imports only from those before it.
+#: The folders of the package: each imports only from itself and from folders before it.
 FLOORS = (
     "basics compat flags encodings attention layers configuration checkpoints "
     "stacks models training command_line serving exchange analysis cli packs"
@@ -87,14 +87,14 @@ def test_encodings_know_no_fairseq():
 @pytest.mark.parametrize(
     "model, texts, calls, files",
     [
-        # two layers of an encoder and two of a decoder, which has attention to the source
+        # two encoder layers, and two decoder layers with cross-attention
         (lambda: build("roformer_tiny"), (sentences(2, 9), None, sentences(2, 9)), 70, 8),
         (lambda: tiny("rotary"), (sentences(2, 9),), 38, 7),
     ],
     ids=["translation", "masked_lm"],
 )
 def test_a_token_takes_a_straight_way_to_its_logits(model, texts, calls, files):
-    """Python calls of the plug-in and of fairseq, and files of the plug-in that they are in."""
+    """Limits the function calls in the plug-in and fairseq, and the plug-in's files involved."""
     model, found = model().eval(), Counter()
     roots = (str(PACKAGE), str(Path(fairseq.__file__).parent))
 

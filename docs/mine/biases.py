@@ -1,4 +1,4 @@
-"""BitFit, Ben Zaken et al. 2022, arXiv 2106.10199: the biases of a trained model are trained."""
+"""BitFit, Ben Zaken et al. 2022, arXiv 2106.10199: trains only the biases of a trained model."""
 
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -16,22 +16,22 @@ from fairseq_posenc.models.family import CHANGES, PartlySaved
 
 @dataclass
 class BiasFlags:
-    """The flag of training biases alone."""
+    """The flag of BitFit."""
 
     bias_base: Optional[str] = setting(
-        None, "checkpoint of which the biases alone are trained, and saved", role="free"
+        None, "checkpoint of a model of which only biases are trained and saved", role="free"
     )
 
 
 def check_biases(completed: Completed) -> None:
-    """Refuse the flag where there are no biases, or models that are saved as a whole."""
+    """Refuse the flag for models without biases, and for models that cannot be saved in part."""
     path, model = option(completed.cfg, "bias_base"), FAMILIES[completed.model].class_
     if path and (completed.cfg.no_bias or not issubclass(model, PartlySaved)):
-        raise UsageError(f"--bias-base {path}: this model has no biases to train; drop it")
+        raise UsageError(f"--bias-base {path}: this model has no biases or is saved whole; drop it")
 
 
 def train_biases(model: Any, cfg: Any) -> None:
-    """Take the parameters of the base, of which checkpoints then hold the biases."""
+    """Load the base, train its biases alone, and leave the rest out of checkpoints."""
     path = option(cfg, "bias_base")
     if not path:
         return

@@ -1,4 +1,4 @@
-"""Decoding steps are counted, and left to the layers."""
+"""Counts the tokens of cached decoding steps, which the layers compute."""
 
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
@@ -11,9 +11,9 @@ from fairseq_posenc.stacks.decoder import STEPS, Steps
 
 @dataclass
 class CountFlags:
-    """The flag of counted steps."""
+    """The flag that counts decoded tokens."""
 
-    count_steps: Optional[bool] = setting(False, "count the steps of decoding", role="free")
+    count_steps: Optional[bool] = setting(False, "count decoded tokens", role="free")
 
 
 class CountedSteps(Steps):
@@ -22,10 +22,10 @@ class CountedSteps(Steps):
     count = 0
 
     def cached_length(self, state: Dict[str, Any]) -> None:
-        """The layers know how many tokens they have."""
+        """None: the layers hold the cache."""
 
     def step(self, decoder: Any, tokens: Any, seen: int, *others: Any) -> None:
-        """Count the new tokens of (B, S), of which some were *seen*; the layers do the step."""
+        """Count the *tokens* (B, S) after the first *seen*; the layers compute the step."""
         self.count += tokens[:, seen:].numel()
 
 

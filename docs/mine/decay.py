@@ -1,4 +1,4 @@
-"""A penalty on the distance, as steep as each query asks for."""
+"""A penalty on the distance, whose slope each query decides."""
 
 from typing import Any, Optional
 
@@ -10,12 +10,12 @@ from fairseq_posenc.encodings import Stack, register_encoding
 from fairseq_posenc.encodings.content import Content, ContentBias
 
 
-@register_encoding("decay", paper="", summary="a penalty on the distance, chosen by each query")
+@register_encoding("decay", paper="", summary="a distance penalty, with a slope per query")
 class QueryDecay(ContentBias):
     """Logits -softplus(q_i · u_h) |i - j|, with a learned u_h for each head of each layer."""
 
     takes_positions = True
-    is_product = False  # a factor on q·k, where there is one, leaves these logits as they are
+    is_product = False  # factors on q·k, such as --log-length-scale, do not apply to these logits
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__(options, stack)

@@ -1,4 +1,4 @@
-"""Rotations by learned frequencies."""
+"""Rotary with learned frequencies."""
 
 from typing import Any, Tuple
 
@@ -24,7 +24,7 @@ class LearnedRotary(QKVTransform):
     def check(cls, options: Any, stack: Stack) -> None:
         """Refuse an odd D, before anything is built."""
         if stack.head_dim % 2:
-            raise UsageError(f"learned_rotary: head size {stack.head_dim} is odd; make it even")
+            raise UsageError(f"learned_rotary: {stack.head_dim} channels per head; must be even")
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """Cosines and sines (1|B, T, 1, D) of positions (1|B, T)."""

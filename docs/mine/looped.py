@@ -12,21 +12,21 @@ from fairseq_posenc.stacks.encoder import Encoded, Requested, TransformerEncoder
 
 @dataclass
 class LoopFlags:
-    """The flag of loops."""
+    """The flag of the looped encoder."""
 
     loops: Optional[int] = setting(
         0,
-        "apply the layers of the encoder so many times, 0 for once, without loops",
+        "how many times the encoder applies its layers; 0 for once, without loops",
         at_least=0,
         at_most=100,
     )
 
 
 def check(completed: Completed) -> None:
-    """Refuse what loops do not go with."""
+    """Refuse flags that cannot be combined with loops."""
     cfg = completed.cfg
     if cfg.loops:
-        why = {"encoder_layerdrop": "each loop would drop other layers"}
+        why = {"encoder_layerdrop": "each loop would drop different layers"}
         refuse_flags(cfg, f"--loops {cfg.loops}", why)
 
 
@@ -35,14 +35,14 @@ register_feature(LoopFlags, models=["posenc_transformer"], check=check)
 
 @register_replacement("loops", of=TransformerEncoder)
 class LoopedEncoder(TransformerEncoder):
-    """The layers share their parameters between loops (Dehghani et al. 2019, arXiv 1807.03819)."""
+    """An encoder whose loops share all layers (Dehghani et al. 2019, arXiv 1807.03819)."""
 
     def __init__(self, cfg: Any, *arguments: Any, **named: Any) -> None:
         super().__init__(cfg, *arguments, **named)
         self.loops = int(cfg.loops)
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
-        """Apply the layers and the last norm, in every loop, to the input (B, T, C) of a batch."""
+        """In every loop, apply the layers and the last norm to the input (B, T, C) of a batch."""
         for _ in range(self.loops - 1):
             batch = batch._replace(like=super().run_layers(batch, Requested()).x)
         return super().run_layers(batch, requested)

@@ -1,4 +1,4 @@
-"""Masked tokens, which half of the layers have to predict, too."""
+"""Pre-training that also predicts masked tokens from the output of half of the layers."""
 
 from typing import Any, Dict, Sequence, Tuple
 
@@ -16,29 +16,29 @@ from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorde
 
 TASK = "masked_lm_middle"
 register_pretraining(TASK)
-PRETRAINING["middle_head"] = f"--task {TASK}"  # fine-tuning leaves it out
+PRETRAINING["middle_head"] = f"--task {TASK}"  # fine-tuning leaves the head out
 
 
-@register_head("middle", paper="", summary="masked tokens, from the middle of the layers")
+@register_head("middle", paper="", summary="predicts masked tokens from half of the layers")
 class MiddleHead(StateHead):
-    """Logits W x, with the state x after half of the layers and the matrix of the embeddings."""
+    """Logits E W x, with the state x after half of the layers, and the token embedding E (V, E)."""
 
     module = "middle_head"
-    reads_all = True  # else `states` has the last alone
+    reads_all = True  # otherwise `states` has only the last state
 
     def add(self, model: Any) -> None:
-        """Add a projection to the size of an embedding."""
+        """Add W, which projects states to the size of an embedding."""
         model.middle_head = nn.Linear(model.args.encoder_embed_dim, model.args.encoder_input_dim)
 
     def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
-        """Logits (N, V) of the N tokens in the mask *masked* (B, T), for states (B, T, C)."""
+        """Logits (N, V) of the N tokens at which *masked* (B, T) is True; states are (B, T, C)."""
         x = model.middle_head(states[len(states) // 2][inputs["masked"]])
         return F.linear(x, model.encoder.sentence_encoder.embed_tokens.weight)
 
 
 @register_task(TASK, dataclass=MaskedLMConfig)
 class MiddleTask(MaskedLMTask):
-    """``masked_lm`` for models with the head."""
+    """The task ``masked_lm``, for models with the head."""
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         """Build the model, and add the head."""
@@ -54,7 +54,7 @@ class MiddleCriterion(MaskedLMAccuracyCriterion):
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """Both losses, summed over the masked tokens."""
+        """The sum of both losses over the masked tokens, the number of tokens, and the log."""
         masked = sample["target"].ne(self.padding_idx)
         recorded = Recorded(model, heads={"middle": {"masked": masked}})
         loss, size, log = super().forward(recorded, sample, reduce)

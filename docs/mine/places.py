@@ -15,6 +15,6 @@ class Clauses(PositionRule):
         self.commas = [number for symbol, number in symbols.items() if symbol.endswith(",")]
 
     def places(self, tokens: Tokens) -> Ruled:
-        """Positions (B, S) for the tables of embeddings, and for the layers."""
+        """Positions (B, S), the same for the input table and for the layers."""
         found = since(first(tokens.real) | among(tokens.indices, self.commas))
         return Ruled(found, found)

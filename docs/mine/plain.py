@@ -24,7 +24,7 @@ from fairseq_posenc.exchange import (
     renumber,
 )
 
-#: The settings that a folder describes; a model with any other setting than its default is refused.
+#: The settings that a folder records; a non-default value of any other setting is refused.
 SETTINGS = (
     *("encoder_layers", "encoder_embed_dim", "encoder_input_dim", "encoder_ffn_embed_dim"),
     *("encoder_attention_heads", "position_encoding", "activation_fn", "pooler_activation_fn"),
@@ -42,13 +42,13 @@ class PlainImporter(Importer):
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
         file, weights = os.path.join(path, "model.json"), os.path.join(path, "weights.npz")
-        content = read_json_object(file, f"{file}:", "give a folder that the export wrote")
+        content = read_json_object(file, f"{file}:", "give a folder that export plain wrote")
         vocabulary = renumber(content["symbols"], {name: name for name in SPECIAL}, file)
         try:
             with np.load(weights, allow_pickle=False) as arrays:
                 tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         except (OSError, ValueError) as error:
-            raise UsageError(f"{weights}: cannot be read ({error})") from error
+            raise UsageError(f"{weights}: cannot be read ({error}); export it again") from error
         reader = Reader(weights, tensors, vocabulary)
         for name in tensors:
             move = reader.move_rows if name in ROWS else reader.move
@@ -59,7 +59,7 @@ class PlainImporter(Importer):
 class PlainExporter(CheckpointExporter):
     """Writes a folder with model.json and weights.npz."""
 
-    flags = (*CheckpointExporter.flags, Flag("indent", "spaces in model.json (2)", "N", read=int))
+    flags = (*CheckpointExporter.flags, Flag("indent", "indent of model.json (2)", "N", read=int))
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
@@ -68,7 +68,7 @@ class PlainExporter(CheckpointExporter):
         refuse_inexpressible(checkpoint.path, family, checkpoint.settings, expressible)
         if checkpoint.kind is not MASKED or head is not None:
             raise UsageError(
-                f"{checkpoint.path}: the format plain holds masked language models without heads"
+                f"{checkpoint.path}: export plain takes only masked language models, without --head"
             )
         settings = {name: checkpoint.settings[name] for name in SETTINGS}
         content = {"settings": settings, "symbols": checkpoint.symbols}
@@ -77,7 +77,7 @@ class PlainExporter(CheckpointExporter):
             json.dump(content, file, ensure_ascii=False, indent=indent)
         arrays = {name: value.numpy() for name, value in checkpoint.parameters.items()}
         np.savez(os.path.join(folder, "weights.npz"), **arrays)
-        return Exported(notes=("text must be tokenised as it was for training",))
+        return Exported(notes=("tokenise text as for training",))
 
 
 register_format(

@@ -21,7 +21,7 @@ class PowerFlags(LinearFlags):
 
 
 class PowerFeatures(FeatureMap):
-    """relu(x)^p of queries and of keys; arguments of its base class."""
+    """Features relu(x)^p of queries and keys; arguments as for the base class."""
 
     def __init__(self, head_dim: int, options: Any, side: str) -> None:
         super().__init__(head_dim, options, side)
@@ -29,7 +29,7 @@ class PowerFeatures(FeatureMap):
 
     @classmethod
     def is_positive(cls, options: Any) -> bool:
-        """False: a query and all keys may have no feature in common."""
+        """False: features, and so the denominators, may be 0."""
         return False
 
     def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:

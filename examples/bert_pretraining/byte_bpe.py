@@ -2,7 +2,7 @@
                                             python byte_bpe.py split FOLDER < TEXT > SYMBOLS
 
 FOLDER becomes a tokenizer folder of transformers. The dictionary has SIZE symbols, including all
-bytes, so no text has unknown ones. With LOWERCASE in the environment, the tokenizer lower-cases.
+bytes, so no text has unknown symbols. If the variable LOWERCASE is set, the tokenizer lower-cases.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-#: fairseq's symbols, by their names in tokenizer_config.json.
+#: fairseq's special symbols, keyed by their roles in tokenizer_config.json.
 SPECIAL = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
@@ -33,7 +33,7 @@ def learn(folder: str, size: str, text: str) -> None:
         tokenizer.train_from_iterator((line.rstrip("\n") for line in stream), trainer)
     symbols = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)[len(SPECIAL) :]
     if len(symbols) != int(size):
-        sys.exit(f"{text}: gives {len(symbols)} symbols, the bytes among them, not SIZE={size}")
+        sys.exit(f"{text}: allows {len(symbols)} symbols, not SIZE={size}; set SIZE to that number")
     Path(folder).mkdir(exist_ok=True)
     tokenizer.save(str(Path(folder, "tokenizer.json")))
     named = {f"{role}_token": symbol for role, symbol in SPECIAL.items()}
@@ -43,7 +43,7 @@ def learn(folder: str, size: str, text: str) -> None:
 
 
 def split(folder: str) -> None:
-    """Split the lines of standard input."""
+    """Split the lines of standard input into symbols, and print them."""
     tokenizer = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
     for line in sys.stdin.buffer:
         symbols = tokenizer.encode(line.decode().rstrip("\n")).tokens

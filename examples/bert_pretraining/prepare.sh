@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# Raw text for masked language models, in FULL-SENTENCES form, to binary data in OUT/data-bin.
-#   [SUBWORDS=subword-nmt] [SIZE=32678]: merges of Moses' tokens; SIZE counts characters, too; or
-#   sentencepiece: pieces of the text; or byte-bpe: byte-level BPE as RoBERTa's [SIZE=50000]
+# Turn raw text into binary data in OUT/data-bin, for masked language models with FULL-SENTENCES samples.
+#   [SUBWORDS=subword-nmt] [SIZE=32678]: BPE of Moses' tokens; SIZE is the number of characters and merges
+#   SUBWORDS=sentencepiece: pieces of the raw text; SUBWORDS=byte-bpe [SIZE=50000]: byte-level BPE as in RoBERTa
 #   [LOWERCASE=1] [WIKITEXT=] [LANGUAGE=en] [LONGEST=510] [WORKERS=N] prepare.sh TEXTS OUT
-# TEXTS has train.txt, valid.txt, perhaps test.txt: a sentence or paragraph a line, blank lines between
-# documents; with WIKITEXT=1, documents begin at " = Heading = ". Lines of more than LONGEST symbols are
-# broken. LOWERCASE= keeps capitals.
+# TEXTS has train.txt, valid.txt and optionally test.txt: one sentence or paragraph per line, blank lines
+# between documents; with WIKITEXT=1, documents begin at " = Heading = ". Lines of more than LONGEST symbols
+# are broken. LOWERCASE= keeps capitals.
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SUBWORDS=${SUBWORDS:-subword-nmt} LANGUAGE=${LANGUAGE:-en} LONGEST=${LONGEST:-510} WORKERS=${WORKERS:-$(nproc)}
 LOWERCASE=${LOWERCASE-1} WIKITEXT=${WIKITEXT:-}
-export TQDM_MININTERVAL=10 # of subword-nmt, for logs
+export TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 COMMON=$HERE/../common START='' DICTIONARY=() TESTS=()
 [[ $SUBWORDS != byte-bpe ]] || SIZE=${SIZE:-50000}
 SIZE=${SIZE:-32678}
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
+# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 documents() { python "$COMMON/documents.py" ${WIKITEXT:+--wikitext} ${LOWERCASE:+--lowercase} "$1"; }
 
 SPLITS=(train valid)
 [[ ! -e $TEXTS/test.txt ]] || SPLITS+=(test)
 for split in "${SPLITS[@]}"; do python "$COMMON/check.py" texts "$TEXTS/$split.txt"; done
 case $SUBWORDS in
-    subword-nmt) # control characters become spaces, and words Moses' tokens
+    subword-nmt) # replaces control characters by spaces, and tokenises by Moses
         tokenize() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$OUT/documents/$1" | sacremoses -q -l "$LANGUAGE" -j "$WORKERS" normalize tokenize; }
         learn() {
             for split in "${SPLITS[@]}"; do create "$OUT/tokens/$split" tokenize "$split"; done
@@ -45,11 +45,11 @@ esac
 
 mkdir -p "$OUT"/{documents,tokens,symbols,lines}
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another prepare.sh is at work there"
+flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait until it ends"
 SETTINGS="SUBWORDS=$SUBWORDS SIZE=$SIZE LOWERCASE=$LOWERCASE WIKITEXT=$WIKITEXT LANGUAGE=$LANGUAGE LONGEST=$LONGEST \
 texts $(for split in "${SPLITS[@]}"; do cat "$TEXTS/$split.txt"; done | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
-[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 
 for split in "${SPLITS[@]}"; do create "$OUT/documents/$split" documents "$TEXTS/$split.txt"; done

@@ -1,13 +1,13 @@
-"""Split Chinese words into symbols; all symbols of a word but the first have the mark ##.
+"""Split Chinese words into symbols; all symbols of a word after the first begin with the mark ##.
 
-    python marked.py words jieba|spaces WORKERS < TEXT > WORDS  of each line, separated by spaces
+    python marked.py words jieba|spaces WORKERS < TEXT > WORDS  separate words by spaces
     python marked.py others < WORDS > PARTS                 the text from which merges are learned
-    python marked.py choose SIZE < WORDS > LIST             with characters, SIZE symbols
+    python marked.py choose SIZE < WORDS > LIST             words for SIZE symbols with characters
     python marked.py split CODES|LIST < WORDS > SYMBOLS
 
-CODES are merges of subword-nmt: Chinese characters and signs are symbols, and parts of other
-scripts are split by the merges. A LIST has words that are symbols; others become characters.
-In model folders, these two are called marked-pieces and marked-words. With LOWERCASE in the
+With CODES, the merges of subword-nmt, Chinese characters and signs are symbols, and the merges
+split text of other scripts. With a LIST, its words are symbols; other words become characters.
+Model folders call these two ways marked-pieces and marked-words. If LOWERCASE is set in the
 environment, words are lower-cased.
 """
 
@@ -22,9 +22,9 @@ from typing import Callable, Iterator, List
 
 MARK = "##"
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-#: A Chinese character; letters and digits of other scripts together; any other sign.
+#: A Chinese character, a run of letters and digits of other scripts, or any other sign.
 PARTS = re.compile(f"[{HAN}]|[^\\W_{HAN}]+|\\S")
-COVERAGE = 0.9999  # share of the text that the characters make up
+COVERAGE = 0.9999  # share of the text that the kept characters cover
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
@@ -34,7 +34,7 @@ def lines() -> Iterator[str]:
 
 
 def cut(line: str) -> str:
-    """The words of jieba's accurate mode."""
+    """The words of a line in jieba's accurate mode, separated by spaces."""
     import jieba
 
     jieba.setLogLevel("ERROR")
@@ -42,7 +42,7 @@ def cut(line: str) -> str:
 
 
 def words(segmenter: str, workers: str) -> Iterator[str]:
-    """The words of all lines."""
+    """The words of each line of standard input, separated by spaces."""
     with Pool(int(workers)) as pool:
         found = pool.imap(cut, lines(), 200) if segmenter == "jieba" else lines()
         for line in found:
@@ -51,23 +51,23 @@ def words(segmenter: str, workers: str) -> Iterator[str]:
 
 
 def others() -> Iterator[str]:
-    """The parts of words that have several letters or digits."""
+    """The runs of two or more letters or digits in all words, from which merges are learned."""
     for line in lines():
         yield from (part for part in PARTS.findall(line) if len(part) > 1)
 
 
 def characters(word: str) -> List[str]:
-    """The characters of a word."""
+    """The characters of a word; all but the first are marked."""
     return [word[0], *(MARK + character for character in word[1:])]
 
 
 def by_frequency(counts: "Counter[str]") -> List[str]:
-    """Symbols by falling frequency, those of the same frequency in order of their characters."""
+    """Symbols by falling frequency, and in alphabetical order if equally frequent."""
     return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
 
 
 def choose(size: str) -> Iterator[str]:
-    """The most frequent words, as many as the frequent characters leave room for."""
+    """The most frequent words, as many as fit in *size* symbols beside the frequent characters."""
     counts = Counter(word for line in lines() for word in line.split())
     symbols: Counter[str] = Counter()
     for word, count in counts.items():
@@ -77,7 +77,7 @@ def choose(size: str) -> Iterator[str]:
     sums = accumulate(symbols[symbol] for symbol in by_frequency(symbols))
     kept = 1 + sum(total < needed for total in sums)
     if kept >= int(size):
-        sys.exit(f"SYMBOLS={size}: the text has {kept} frequent characters, with and without mark")
+        sys.exit(f"SYMBOLS={size}: leaves no room for words beside {kept} characters; raise it")
     for word in list(counts):
         if len(word) < 2 or word.startswith(MARK) or word in RESERVED:
             del counts[word]
@@ -85,7 +85,7 @@ def choose(size: str) -> Iterator[str]:
 
 
 def splitter(path: str) -> Callable[[str], List[str]]:
-    """The function that splits a word."""
+    """A function that splits a word into symbols by the CODES or the LIST at *path*."""
     with open(path, encoding="utf-8") as stream:
         first = stream.readline()
         if not first.startswith("#version"):
@@ -107,7 +107,7 @@ def splitter(path: str) -> Callable[[str], List[str]]:
 
 
 def split(path: str) -> Iterator[str]:
-    """The symbols of all lines."""
+    """The symbols of each line of standard input, separated by spaces."""
     symbols_of = lru_cache(1000000)(splitter(path))
     for line in lines():
         yield " ".join(symbol for word in line.split() for symbol in symbols_of(word))

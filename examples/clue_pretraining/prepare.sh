@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Chinese text for masked language models that mask whole words, to binary data in OUT/data-bin.
-#   [LEVEL=piece]: characters, and pieces of other scripts by OPERATIONS=8000 merges; or word: the most
-#   frequent words, and characters for the others; or character   [SYMBOLS=20000]: the largest number of symbols
-#   [LENGTHS=512]: samples of 512 symbols; or diff: a sample is a document of up to 512
-#   [WORDS=jieba]: jieba finds the words; or spaces: they separate them   [LOWERCASE=1] [WORKERS=N] prepare.sh TEXTS OUT
-# TEXTS has train.txt, valid.txt, perhaps test.txt, one document a line. LOWERCASE= keeps capitals.
+# Turn Chinese text into binary data in OUT/data-bin, for masked language models that mask whole words.
+#   [LEVEL=piece]: characters, and pieces of other scripts by OPERATIONS=8000 merges; LEVEL=word: the most frequent
+#   words, and the characters of other words; LEVEL=character: characters   [SYMBOLS=20000]: maximum number of symbols
+#   [LENGTHS=512]: samples of 512 symbols; LENGTHS=diff: samples of one document with up to 512 symbols
+#   [WORDS=jieba]: jieba finds the words; WORDS=spaces: spaces separate them   [LOWERCASE=1] [WORKERS=N] prepare.sh TEXTS OUT
+# TEXTS has train.txt, valid.txt and optionally test.txt, with one document per line. LOWERCASE= keeps capitals.
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LEVEL=${LEVEL:-piece} OPERATIONS=${OPERATIONS:-8000} SYMBOLS=${SYMBOLS:-20000} LENGTHS=${LENGTHS:-512}
 WORDS=${WORDS:-jieba} WORKERS=${WORKERS:-$(nproc)} COMMON=$HERE/../common TESTS=()
-export LOWERCASE=${LOWERCASE-1} TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
+export LOWERCASE=${LOWERCASE-1} TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
+# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 SPLITS=(train valid)
 [[ ! -e $TEXTS/test.txt ]] || SPLITS+=(test)
@@ -22,7 +22,7 @@ marked() { python "$HERE/marked.py" "$1" "${@:3}" <"$2"; }
 case $LEVEL in
     piece) FILE=bpe.codes && learn() { marked others "$OUT/words/train" | subword-nmt learn-bpe -s "$OPERATIONS"; } ;;
     word) FILE=words.txt && learn() { marked choose "$OUT/words/train" "$SYMBOLS"; } ;;
-    character) FILE=words.txt && learn() { :; } ;; # no words
+    character) FILE=words.txt && learn() { :; } ;; # an empty list of words
     *) die "LEVEL=$LEVEL: expected piece, word or character" ;;
 esac
 case $LENGTHS in
@@ -34,16 +34,16 @@ esac
 
 mkdir -p "$OUT"/{words,symbols,lines}
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another prepare.sh is at work there"
+flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait until it ends"
 SETTINGS="LEVEL=$LEVEL OPERATIONS=$OPERATIONS SYMBOLS=$SYMBOLS LENGTHS=$LENGTHS WORDS=$WORDS LOWERCASE=$LOWERCASE \
 texts $(for split in "${SPLITS[@]}"; do cat "$TEXTS/$split.txt"; done | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
-[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 
 for split in "${SPLITS[@]}"; do create "$OUT/words/$split" marked words "$TEXTS/$split.txt" "$WORDS" "$WORKERS"; done
 create "$OUT/$FILE" learn
-fold() { python "$COMMON/fold.py" 510 <"$OUT/symbols/$1"; } # with <s> and </s> 512
+fold() { python "$COMMON/fold.py" 510 <"$OUT/symbols/$1"; } # 512 symbols with <s> and </s>
 for split in "${SPLITS[@]}"; do
     create "$OUT/symbols/$split" marked split "$OUT/words/$split" "$OUT/$FILE"
     [[ $LENGTHS == 512 ]] || create "$OUT/lines/$split" fold "$split"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Pre-train any masked language model on Chinese text, with the settings of the GAU paper's Table 7; whole words are masked.
 #   [UPDATES=100000] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
-# The flags are for 8 GPUs; ../bert_pretraining has those for other machines. Started again, it resumes.
+# The flags are for 8 GPUs; ../bert_pretraining has flags for other machines. If started again, training resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 UPDATES=${UPDATES:-100000} PRECISION=${PRECISION---fp16} BREAK=$(<"$DATA/sample-break-mode")

@@ -1,9 +1,9 @@
-"""Check texts, and stop before lines are lost silently.
+"""Check texts, and refuse a text if later steps would silently lose lines of it.
 
-    python check.py texts FILE...             each is UTF-8, not compressed, and not empty
-    python check.py pairs SOURCE TARGET       the same, and both have equally many lines
+    python check.py texts FILE...             each file is UTF-8, not compressed, not empty
+    python check.py pairs SOURCE TARGET       the same, and the files have equally many lines
     python check.py lengths MOST FILE...      no line has more than MOST tokens
-    python check.py vocabulary DICT FILE...   DICT, a dict.txt, has the tokens of the files
+    python check.py vocabulary DICT FILE...   DICT, a dict.txt, has most tokens of the files
 
 The first fault is reported with its file and line, and the exit status is 1.
 """
@@ -19,11 +19,11 @@ COMPRESSED = {
     "unzstd": b"\x28\xb5\x2f\xfd",
     "unzip": b"PK\x03\x04",
 }
-MOST_UNKNOWN = 0.05  # share of the tokens; with subwords of little text it is up to 0.03
+MOST_UNKNOWN = 0.05  # share of the tokens; it reaches 0.03 with subwords learned from little text
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """The lines of a text, without their ends."""
+    """The lines of a text, without line ends."""
     try:
         with open(path, "rb") as stream:
             start = stream.peek(8)
@@ -40,7 +40,7 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def check_text(path: str) -> None:
-    """Refuse what is no text."""
+    """Refuse a file that is compressed, not UTF-8, or empty."""
     if not sum(bool(line.strip()) for line in lines_of(path)):
         sys.exit(f"{path}: is empty")
 
@@ -51,7 +51,7 @@ def check_pair(source: str, target: str) -> None:
     for path in (source, target):
         check_text(path)
         for number, line in enumerate(lines_of(path), start=1):
-            if "\r" in line:  # the tools read two lines here
+            if "\r" in line:  # the tools would read two lines
                 sys.exit(f"{path}, line {number}: has a carriage return; remove it: tr '\\r' ' '")
             counts[path] = number
     if counts[source] != counts[target]:
@@ -59,7 +59,7 @@ def check_pair(source: str, target: str) -> None:
 
 
 def check_lengths(most: int, path: str) -> None:
-    """Refuse a line that is longer than a sample, which fairseq would drop."""
+    """Refuse a line that is longer than a sample, because fairseq would drop it."""
     for number, line in enumerate(lines_of(path), start=1):
         length = len(line.split())
         if length > most:

@@ -1,10 +1,10 @@
-"""Print the documents of a text: stripped lines, and an empty line between two documents.
+"""Print the documents of a text: stripped lines, with an empty line between documents.
 
     python documents.py [--wikitext] [--articles] [--lowercase] FILE >OUT
 
-A .jsonl FILE has a document as {"text": ...} in each line, and an empty line follows each; in other
-files, blank lines separate documents. With --wikitext, FILE is WikiText: a document is an article,
-and the marks of headings and joined characters are removed. With --articles each article is a line.
+A .jsonl FILE has one document per line, as {"text": ...}; in other files, blank lines separate
+documents. With --wikitext, FILE is WikiText: its articles become documents, without the marks of
+headings and joined characters. --articles does the same, and prints each article as one line.
 """
 
 import argparse
@@ -18,13 +18,13 @@ HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")
 
 
 def plain(line: str) -> str:
-    """A line of WikiText without its marks."""
+    """A line of WikiText without the marks of headings and joined characters."""
     line = HEADING.sub(r"\1", line) if HEADING.fullmatch(line) else line
     return re.sub(r" @([-,.])@ ", r"\1", line).replace("<unk>", "unk")
 
 
 def lines_of(path: str, wikitext: bool) -> Iterator[str]:
-    """The lines that print the documents of a file, with an empty one between two documents."""
+    """The lines of the documents in a file, with blank lines between documents."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             if path.endswith(".jsonl"):

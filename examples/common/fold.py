@@ -1,8 +1,8 @@
 """Break lines that are longer than a sample: python fold.py MOST [START] < SYMBOLS > SYMBOLS
 
-A piece of at most MOST symbols ends after the last sentence that fits, otherwise after the last
-word, otherwise within a word. START is the prefix of symbols that begin a word; without START, @@
-marks symbols that do not end a word, and ## symbols that do not begin one.
+A piece has at most MOST symbols. It ends after the last sentence that fits, else after the last
+word, else within a word. START is the prefix of symbols that begin a word. Without START, symbols
+that do not end a word end in @@, and symbols that do not begin a word begin with ##.
 """
 
 import sys
@@ -29,7 +29,7 @@ def inside_word(symbols: List[str], count: int, start: str) -> bool:
 
 
 def fold(symbols: List[str], most: int, start: str = "") -> Iterator[List[str]]:
-    """The pieces of a line."""
+    """Yield the pieces of a line, of at most *most* symbols each."""
     bare = [symbol.replace(start, "") for symbol in symbols] if start else symbols
     while len(symbols) > most:
         cuts = range(most, 0, -1)

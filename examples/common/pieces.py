@@ -1,10 +1,10 @@
-"""SentencePiece by its Python module.
+"""Learn a model of SentencePiece, split texts into its pieces, or join pieces to texts.
 
-    python pieces.py learn TYPE MODEL SIZE TEXT...  unigram or bpe, from up to a million lines
+    python pieces.py learn TYPE MODEL SIZE TEXT...  TYPE is unigram or bpe; at most a million lines
     python pieces.py split MODEL < TEXT > PIECES
     python pieces.py join MODEL < PIECES > TEXT
 
-Every character that is too rare for a piece is written as bytes, so none is unknown.
+Characters too rare for a piece of their own become bytes, so no character is unknown.
 """
 
 import sys
@@ -13,7 +13,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 
 def learn(kind: str, model: str, size: str, *texts: str) -> None:
-    """Learn a model; the special symbols are left to fairseq."""
+    """Learn a model; fairseq adds the special symbols."""
     with open(model, "wb") as stream:
         SentencePieceTrainer.train(
             input=list(texts),
@@ -33,7 +33,7 @@ def learn(kind: str, model: str, size: str, *texts: str) -> None:
 
 
 def convert(model: str, join: bool) -> None:
-    """Split the lines of standard input, or join them."""
+    """Split the lines of standard input into pieces, or join their pieces to text."""
     pieces = SentencePieceProcessor(model_file=model)
     for line in sys.stdin.buffer:
         text = line.decode().strip()

@@ -1,8 +1,8 @@
 """Split texts into the symbols of a model: python symbols.py [--longest N] MODEL OUT TEXT...
 
 MODEL is a folder that `fairseq-posenc pack` wrote; its text preparation is used as a --bpe. Each
-TEXT becomes a file of its name in the folder OUT. Of longer lines, only the last N symbols are
-kept.
+TEXT becomes a file with the same name in the folder OUT. Of a line with more than N symbols, only
+the last N are kept.
 """
 
 import sys

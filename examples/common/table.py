@@ -1,8 +1,8 @@
 """Print the scores of fine-tuned models: python table.py [--median] [--last] FOLDER...
 
-Each FOLDER has the train.log of a run of fairseq-train with --log-format json. Runs whose folders
-differ in "seedN" alone are one row: the mean of their scores, or the median, and the standard
-deviation. The scores of a run are those of its best epoch by the first score, or of its last.
+Each FOLDER has the train.log of fairseq-train with --log-format json. Folders whose names differ
+only in "seedN" share a row: the mean (or median) and the standard deviation of their scores. A
+run's scores are those of the epoch with the best first score, or with --last, of the last epoch.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List
 
-#: Scores by their names in the log, the deciding one first.
+#: The names of scores in the log.
 SCORES = re.compile(r"(valid\d*)_(f1|exact|accuracy|mcc|pearson|spearman|pearson_and_spearman)")
 
 
@@ -37,9 +37,9 @@ def main(arguments: List[str]) -> None:
         try:
             found = epochs(folder)
         except (OSError, ValueError) as error:
-            sys.exit(f"{folder}: has no whole train.log ({error})")
+            sys.exit(f"{folder}: has no complete train.log ({error})")
         if not found:
-            sys.exit(f"{folder}/train.log: has no scores; give --log-format json to fairseq-train")
+            sys.exit(f"{folder}/train.log: has no scores; train with --log-format json")
         first = "valid_f1" if "valid_f1" in found[0] else next(iter(found[0]))
         best = found[-1] if "--last" in arguments else max(found, key=lambda e: e[first])
         rows.setdefault(re.sub(r"[-_]?seed\d+", "", str(folder)), []).append(best)

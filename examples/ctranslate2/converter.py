@@ -2,7 +2,7 @@
 """Convert checkpoints of fairseq and fairseq_posenc to CTranslate2, like CTranslate2's converters.
 
 The arguments are those of ct2-fairseq-converter, and the class has the interface of
-ctranslate2.converters.  It converts translation models, language models and encoders.
+ctranslate2.converters.  The class converts translation models, language models and encoders.
 """
 
 import argparse
@@ -20,10 +20,10 @@ class FairseqPosencConverter(Converter):
 
     Args:
         model_path: the checkpoint.
-        data_dir: the folder with its dictionaries.
-        source_lang: the language of the source, where neither checkpoint nor data say it.
-        target_lang: the language of the target, likewise.
-        user_dir: a folder with your own extensions of fairseq, if the model needs some.
+        data_dir: the folder with the checkpoint's dictionaries.
+        source_lang: the source language, if neither checkpoint nor data name it.
+        target_lang: the target language, if neither names it.
+        user_dir: a folder with your own extensions of fairseq, if the model needs them.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class FairseqPosencConverter(Converter):
         self._user_dir = user_dir
 
     def _load(self) -> Any:
-        """The filled specification of the model.
+        """CTranslate2's specification of the model, with its weights.
 
         Raises:
             UsageError: the checkpoint cannot be read, or CTranslate2 cannot compute the model.
@@ -65,11 +65,11 @@ def main(arguments: Optional[List[str]] = None) -> None:
     """Read the arguments, and convert."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--model_path", required=True, help="the checkpoint")
-    parser.add_argument("--data_dir", required=True, help="the folder with its dictionaries")
+    parser.add_argument("--data_dir", required=True, help="the folder with dictionaries")
     for side in ("source", "target"):
-        said = f"language of the {side}, where neither checkpoint nor data say it"
+        said = f"language of the {side}, if neither checkpoint nor data name it"
         parser.add_argument(f"--{side}_lang", help=said)
-    parser.add_argument("--user_dir", help="your own extensions of fairseq, if there are some")
+    parser.add_argument("--user_dir", help="a folder with your own extensions of fairseq")
     Converter.declare_arguments(parser)
     args = parser.parse_args(arguments)
     mapping, out = args.vocab_mapping, args.output_dir

@@ -1,8 +1,8 @@
-"""Write the sentences of parallel documents, each after the sentences before it.
+"""Write the sentences of parallel documents, each with earlier sentences as context.
 
     python context.py --context 0,3 train.en train.de context.en context.de
 
-The texts have a sentence a line, in the tokens that the model reads, and blank lines between
+The texts have one sentence per line, split into the model's tokens, and blank lines between
 documents. Sentences are joined by <brk> (Tiedemann and Scherrer 2017, arXiv 1708.05943).
 Context that does not fit is cut from the left on both sides, and counted.
 """
@@ -16,21 +16,21 @@ from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 
 Tokens = List[str]
 Pair = Tuple[Tokens, Tokens]  # a sentence and its translation
-Sample = Tuple[Tokens, Tokens, int]  # the two sides of a sample, and how many sentences did not fit
+Sample = Tuple[Tokens, Tokens, int]  # source, target, and how many context sentences did not fit
 SEPARATOR = "<brk>"
 SIDES = {"both": (True, True), "source": (True, False), "target": (False, True)}
 
 
 def contexts(value: str) -> List[Optional[int]]:
-    """The contexts in a list such as ``0,3,whole``; None for whole documents."""
+    """The numbers of sentences in a list such as ``0,3,whole``; None stands for ``whole``."""
     names = value.split(",")
     if not all(name == "whole" or name.isdecimal() for name in names):
-        raise ArgumentTypeError(f"{value}: expected numbers of sentences, or whole")
+        raise ArgumentTypeError(f"{value}: expected numbers of sentences or whole, such as 0,3")
     return [None if name == "whole" else int(name) for name in names]
 
 
 def joined(sentences: Iterable[Tokens]) -> Tokens:
-    """The sentences as one: ``a b <brk> c``."""
+    """Join sentences by the separator: ``a b <brk> c``."""
     return [token for sentence in sentences for token in (SEPARATOR, *sentence)][1:]
 
 
@@ -58,7 +58,7 @@ def documents(source: str, target: str) -> Iterator[List[Pair]]:
 def with_context(
     before: Sequence[Pair], pair: Pair, count: Optional[int], sides: str, room: Sequence[int]
 ) -> Sample:
-    """A sentence after up to *count* earlier ones, or all if None, as many as there is room for."""
+    """A sentence after its last *count* predecessors (None: all), or as many as fit in *room*."""
     wanted = before if count is None else before[max(len(before) - count, 0) :]
     for first in range(len(wanted) + 1):
         source, target = (
@@ -71,7 +71,7 @@ def with_context(
 
 
 def in_pieces(document: Sequence[Pair], longest: int) -> Iterator[List[Pair]]:
-    """The sentences of a document, as many together as fit in *longest* tokens on both sides."""
+    """Split a document into the longest pieces that have up to *longest* tokens per side."""
     piece: List[Pair] = []
     for pair in document:
         if piece and any(len(joined(side)) > longest for side in zip(*piece, pair)):
@@ -87,12 +87,12 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--context", type=contexts, required=True, metavar="N,...")
     parser.add_argument("--sides", choices=SIDES, default="both")
-    parser.add_argument("--longest", type=int, default=1022, help="tokens of a sample on a side")
-    parser.add_argument("--last", action="store_true", help="only a document's last sentence")
+    parser.add_argument("--longest", type=int, default=1022, help="maximum tokens per side")
+    parser.add_argument("--last", action="store_true", help="only each document's last sentence")
     parser.add_argument("texts", nargs=4, metavar="FILE")
     args = parser.parse_args()
     if None in args.context and args.sides != "both":
-        sys.exit(f"--context whole: is on both sides; drop --sides {args.sides}")
+        sys.exit(f"--context whole: needs both sides; drop --sides {args.sides}")
     outputs = args.texts[2:]
     counts: Counter[str] = Counter()
 
@@ -120,7 +120,7 @@ def main() -> None:
         stream.close()
         os.replace(stream.name, path)
     said = "{documents:,} documents, {sentences:,} sentences, {samples:,} samples; {dropped:,} "
-    said += "sentences of context did not fit, and {long:,} sentences were left out"
+    said += "sentences of context did not fit; left out {long:,} overlong sentences"
     print(f"{args.texts[0]}: {said.format_map(counts)}", file=sys.stderr)
 
 

@@ -3,10 +3,10 @@
     python contrastive.py write contrapro.json documents OUT.en OUT.de
     python contrastive.py score contrapro.json generated.txt [accuracies.json]
 
-write makes a document for each translation of a sentence, the right one first: earlier sentences,
-then this one. generated.txt is the output of `fairseq-generate --score-reference` for them. A
-choice is right if the right translation is more probable than each wrong one. Choices without a
-wrong one are left out and counted.
+write makes a document for each translation of a sentence, the correct one first: the sentences
+before it, then the sentence. generated.txt is what `fairseq-generate --score-reference` prints for
+these documents. A choice is right if the correct translation is more probable than every wrong one.
+Choices without a wrong translation are left out and counted.
 """
 
 import json
@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Dict, List, Tuple
 
-# The file of the target, the line in it from 0, the source word and its translation (it:sie), how
-# many sentences before this one the deciding word stands, and the wrong translations.
+# The target's file and its line, counted from 0; the source word and its translation (it:sie);
+# how many sentences before this line the deciding word stands; and the wrong translations.
 Choice = Tuple[str, int, str, int, List[str]]
 
 
@@ -32,14 +32,14 @@ def read(path: str) -> List[Choice]:
             numbers = (int(entry["segment id"]) - 1, int(entry["ante distance"]))
             found.append((entry["document id"], numbers[0], kind, numbers[1], wrong))
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-        sys.exit(f"{path}: entry {len(found) + 1}: is no choice like ContraPro's ({error!r})")
+        sys.exit(f"{path}: entry {len(found) + 1}: is not in ContraPro's format ({error!r})")
     kept = [choice for choice in found if choice[-1]]
     print(f"{path}: {len(kept)} of {len(found)} choices have variants", file=sys.stderr)
-    return kept or sys.exit(f"{path}: there is nothing to score")
+    return kept or sys.exit(f"{path}: no choice has a wrong translation")
 
 
 def write(choices: str, folder: str, source: str, target: str) -> None:
-    """Write the documents of all choices; the endings of the two files are the languages."""
+    """Write the documents of all choices; the suffixes of the two files are the languages."""
     files = {path.name: path for path in sorted(Path(folder).rglob("*"))}
     texts: Dict[str, List[Tuple[str, str]]] = {}
     documents: List[List[Tuple[str, str]]] = []
@@ -55,7 +55,7 @@ def write(choices: str, folder: str, source: str, target: str) -> None:
         if not 0 <= place < len(texts[name]) or not all(texts[name][place]):
             sys.exit(f"{choices}: {name} has no sentence in line {place + 1}")
         before: List[Tuple[str, str]] = []
-        for pair in texts[name][:place]:  # back to the last blank line
+        for pair in texts[name][:place]:  # the sentences since the last blank line
             before = [*before, pair] if all(pair) else []
         for two in (texts[name][place][1], *wrong):
             documents.append([*before, (texts[name][place][0], two), ("", "")])
@@ -65,7 +65,7 @@ def write(choices: str, folder: str, source: str, target: str) -> None:
 
 
 def score(choices: str, generated: str, output: str = "") -> None:
-    """Print accuracies in percent, by word, pronoun and distance."""
+    """Print accuracies in percent: overall, per source word, per translation and per distance."""
     printed = re.findall(r"^([SP])-(\d+)\t(.*)$", Path(generated).read_text("utf-8"), re.MULTILINE)
     sources = {int(number): text for kind, number, text in printed if kind == "S"}
     parts = {int(number): text.split() for kind, number, text in printed if kind == "P"}

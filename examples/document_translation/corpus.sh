@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetch and check published parallel documents: a sentence a line, a blank line after each document.
+# Fetch and check published parallel documents; write one sentence per line, a blank line after each document.
 #   [SOURCE=en] [TARGET=de] [RAW=FOLDER] [HELD_OUT=400] [ARCHIVES=FILE] corpus.sh CORPUS OUT
-# CORPUS news-commentary: version 14; half of its last HELD_OUT documents become valid, half test.
-# CORPUS ted: IWSLT 2017 with dev2010 and tst2010; RAW has its archive, which a browser downloads.
+# CORPUS news-commentary: version 14; half of its last HELD_OUT documents become valid, the other half test.
+# CORPUS ted: IWSLT 2017 with dev2010 and tst2010; RAW has the archive, which you download in a browser.
 # CORPUS contrapro: the choices of ContraPro; its own setup_opensubs.sh makes the documents.
 set -euo pipefail
 CORPUS=${1:?news-commentary, ted or contrapro} OUT=${2:?the folder to write} SOURCE=${SOURCE:-en} TARGET=${TARGET:-de}
@@ -13,13 +13,13 @@ die() { echo "corpus.sh: $*" >&2; exit 1; }
 [[ $HELD_OUT =~ ^[1-9][0-9]*$ && $((HELD_OUT % 2)) == 0 ]] || die "HELD_OUT=$HELD_OUT: give an even number of documents"
 PAIR=$(printf '%s\n' "$SOURCE" "$TARGET" | LC_ALL=C sort | paste -sd-)
 ENTRY=$(awk -v corpus="$CORPUS" -v pair="$PAIR" '$1 == corpus && ($2 == pair || $2 == "any")' "$ARCHIVES")
-[[ -n $ENTRY ]] || die "$CORPUS has no $SOURCE and $TARGET; $ARCHIVES lists what there is"
+[[ -n $ENTRY ]] || die "$CORPUS has no $SOURCE and $TARGET; see the pairs in $ARCHIVES"
 [[ ! -e $OUT ]] || { echo "$OUT is there"; exit; }
 read -r _ _ SUM DIGEST NAME URL <<<"$ENTRY"
 
 mkdir -p "$PART" "$RAW"
 exec 9>"$PART/.lock"
-flock -n 9 || die "$PART: another corpus.sh is at work there"
+flock -n 9 || die "$PART: another corpus.sh is running in this folder; wait until it ends"
 if [[ ! -e $RAW/$NAME ]]; then
     [[ $URL != - ]] || die "$RAW/$NAME: no such file; download it in a browser (wit3.fbk.eu), and give its folder as RAW"
     curl --fail --location --retry 5 --continue-at - --output "$RAW/$NAME.part" "$URL$NAME"

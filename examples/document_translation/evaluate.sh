@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Translate the test documents, score them, and score the choices of a contrastive set.
 #   [CONTEXT=N,...] [CHOICES=FILE DOCUMENTS=DIR] evaluate.sh DATA CHECKPOINT OUT [flags of fairseq-generate, which win]
-# CONTEXT: numbers of sentences before each, or whole (the last of the data). Documents are translated
-# with the first number, choices scored with every one: OUT/scores.txt, OUT/choices-N.txt and .json.
+# CONTEXT: sentences of context, or whole (the last entry of the data's CONTEXT). Documents are translated with
+# the first entry and scored in OUT/scores.txt; choices are scored with each entry, in OUT/choices-N.txt and .json.
 set -euo pipefail
 DATA=${1:?the data-bin of prepare.sh} CHECKPOINT=${2:?a checkpoint} OUT=${3:?the folder to write}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) CHOICES=${CHOICES:-} DOCUMENTS=${DOCUMENTS:-}
@@ -10,7 +10,7 @@ setting() { sed -n "s/^$1=//p" "$DATA/text.settings"; }
 SOURCE=$(setting SOURCE) TARGET=$(setting TARGET) SIDES=$(setting SIDES) CONTEXT=${CONTEXT:-$(setting CONTEXT | sed 's/.*,//')}
 mkdir -p "$OUT"
 
-# The tokens that the model reads; blank lines between documents stay.
+# Split text into the model's tokens; blank lines between documents stay.
 split() { if [[ -e $DATA/bpe.codes ]]; then subword-nmt apply-bpe -c "$DATA/bpe.codes"; else cat; fi; }
 tokens() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$2" | sacremoses -q -l "$1" normalize tokenize | split; }
 
@@ -19,7 +19,7 @@ python "$HERE/translate.py" "$DATA" --path "$CHECKPOINT" --user-dir "$(fairseq-p
     --sides "$SIDES" --source-lang "$SOURCE" --target-lang "$TARGET" --beam 4 --lenpen 0.6 "${@:4}" \
     <"$OUT/test.$SOURCE" >"$OUT/hypotheses.subwords"
 sed -E 's/@@( |$)//g' "$OUT/hypotheses.subwords" | sacremoses -q -l "$TARGET" detokenize >"$OUT/hypotheses.txt"
-# a line for each document, which the reference's blank lines end
+# print each document as one line; documents end at the reference's blank lines
 whole() { paste "$DATA/test.$TARGET" "$1" | awk -F '\t' '$1 != "" { text = text " " $2 } $1 == "" && text { print text; text = "" } END { if (text) print text }'; }
 {
     sacrebleu "$DATA/test.$TARGET" -i "$OUT/hypotheses.txt" -l "$SOURCE-$TARGET" -m bleu chrf ter -w 2 -f text

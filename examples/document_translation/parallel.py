@@ -1,4 +1,4 @@
-"""Write parallel documents as two texts: a sentence a line, and a blank line after each document.
+"""Write parallel documents as two texts: one sentence per line, a blank line after each document.
 
     parallel.py tsv news-commentary-v18.de-en.tsv.gz train.de train.en
     parallel.py tagged tags.en-de.en tags.en-de.de train.en train.de
@@ -7,7 +7,7 @@
 tsv: two columns, and lines without text between documents, as News Commentary is published.
 tagged: a file for each language, in which <doc> begins a document, and sentences are in <seg> or on
 lines without a tag, as in IWSLT's TED talks and WMT's test sets.
-folder: two files for each document at any depth, with the endings of the two texts.
+folder: two files for each document, at any depth, with the suffixes of the two output texts.
 Pairs without text on a side are left out and counted.
 """
 
@@ -23,11 +23,11 @@ from xml.sax.saxutils import unescape
 Lines = Tuple[str, str]  # a sentence and its translation
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
 _DOCUMENT = re.compile(r"</?doc\b|<url\b", re.IGNORECASE)  # a talk of 2014 begins with its <url>
-_QUOTES = {"&quot;": '"', "&apos;": "'"}  # entities beside &lt;, &gt; and &amp;
+_QUOTES = {"&quot;": '"', "&apos;": "'"}  # entities besides &lt;, &gt; and &amp;
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """The lines of a text, without their ends; of gzip, too."""
+    """The lines of a text, which may be compressed by gzip, without line ends."""
     opened: Any = gzip.open if path.endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="\n") as stream:
@@ -37,14 +37,14 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def between_none(items: Iterable[Any]) -> Iterator[List[Any]]:
-    """Lists of the items between those that are None; no list is empty."""
+    """Split items at each None into lists; empty lists are left out."""
     for is_none, some in groupby(items, key=lambda item: item is None):
         if not is_none:
             yield list(some)
 
 
 def of_table(path: str) -> Iterator[List[Lines]]:
-    """The documents of a table of two columns, with lines without text between them."""
+    """The documents of a table with two columns; lines without text separate documents."""
 
     def pairs() -> Iterator[Optional[Lines]]:
         for number, line in enumerate(lines_of(path), 1):
@@ -57,7 +57,7 @@ def of_table(path: str) -> Iterator[List[Lines]]:
 
 
 def of_tagged(*paths: str) -> Iterator[List[Lines]]:
-    """The documents of two tagged files, with equally many documents and sentences."""
+    """The documents of two tagged files, with equal numbers of documents and sentences."""
     sides = [list(_tagged(path)) for path in paths]
     for number, (one, two) in enumerate(zip_longest(*sides, fillvalue=()), 1):
         if len(one) != len(two):
@@ -81,7 +81,7 @@ def _tagged(path: str) -> Iterator[List[str]]:
 
 
 def of_folder(folder: str, source: str, target: str) -> Iterator[List[Lines]]:
-    """The documents of a folder, two files each, with these endings."""
+    """The documents of a folder: two files each, with the suffixes *source* and *target*."""
     found = sorted(map(str, Path(folder).rglob(f"*{source}")))
     if not found:
         sys.exit(f"{folder}: has no file that ends in {source}")
@@ -94,7 +94,7 @@ def of_folder(folder: str, source: str, target: str) -> Iterator[List[Lines]]:
 
 
 def write(documents: Iterable[List[Lines]], outputs: List[str], subject: str) -> None:
-    """Write the two texts, which appear when they are complete."""
+    """Write the two texts; the files appear once they are complete."""
     count = kept = incomplete = 0
     streams = [open(f"{path}.part", "w", encoding="utf-8") for path in outputs]
     for document in documents:

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Parallel documents, a sentence a line and a blank line after each, to binary data in OUT/data-bin.
+# Turn parallel documents (one sentence per line, a blank line after each document) into binary data in OUT/data-bin.
 #   [SOURCE=en] [TARGET=de] [CONTEXT=0,3] [SIDES=both] [LONGEST=1022] [SIZE=0] prepare.sh TEXTS OUT
-# CONTEXT: sentences before each sentence, or whole; a list makes samples of each kind.
-# SIDES: the sides with this context, both, source or target.   LONGEST: most tokens of a sample on a side.
-# SIZE: merges of subword-nmt, learned here; 0 leaves Moses' tokens whole.
+# CONTEXT: the number of earlier sentences in a sample, or whole documents; a list makes samples of each kind.
+# SIDES: which sides have context: both, source or target.   LONGEST: maximum tokens of a sample per side.
+# SIZE: how many merges of subword-nmt to learn; with 0, Moses' tokens stay whole.
 set -euo pipefail
 TEXTS=${1:?a folder with train, valid and test} OUT=${2:?the folder to write} SOURCE=${SOURCE:-en} TARGET=${TARGET:-de}
 CONTEXT=${CONTEXT:-0,3} SIDES=${SIDES:-both} LONGEST=${LONGEST:-1022} SIZE=${SIZE:-0}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
+# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$OUT"/{tokens,subwords,context}
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another prepare.sh is at work there"
+flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait until it ends"
 for split in train valid test; do
     python "$HERE/../common/check.py" pairs "$TEXTS/$split.$SOURCE" "$TEXTS/$split.$TARGET"
 done
@@ -25,7 +25,7 @@ CONTEXT=$CONTEXT
 SIDES=$SIDES
 LONGEST=$LONGEST SIZE=$SIZE texts $(cat "$TEXTS"/{train,valid,test}.{"$SOURCE","$TARGET"} | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
-[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 rm -rf "$OUT/data-bin.part" && mkdir "$OUT/data-bin.part"
 

@@ -1,9 +1,9 @@
-"""Translate documents by fairseq's beam search: tokens of sentences, blank lines between documents.
+"""Translate documents by fairseq's beam search; blank lines separate documents of tokenised lines.
 
     python translate.py DATA --path CHECKPOINT --context 3 [flags of fairseq-generate] < EN > DE
 
-A sentence is translated after the sentences before it, with their translations as a prefix. With
---context whole, a document is translated in one piece if it fits, and put back on its lines.
+A sentence is translated with the sentences before it as context, and their translations as a
+prefix. With --context whole, a document is translated at once if it fits, and split into its lines.
 """
 
 import logging
@@ -21,10 +21,10 @@ from fairseq.hub_utils import GeneratorHubInterface
 
 
 class Translator(GeneratorHubInterface):
-    """A checkpoint, and the tokens for which it has room beside ``</s>``."""
+    """fairseq's interface to a checkpoint, which also translates documents."""
 
     def search(self, source: Tokens, prefix: Tokens, sentences: int) -> List[Tokens]:
-        """The best translation that begins with *prefix*, without the prefix, in sentences."""
+        """The sentences of the best translation that begins with *prefix*, without the prefix."""
         numbers, start = (
             words.encode_line(" ".join(side), add_if_not_exist=False, append_eos=end).long()
             for words, side, end in ((self.src_dict, source, True), (self.tgt_dict, prefix, False))
@@ -38,13 +38,13 @@ class Translator(GeneratorHubInterface):
         return [sentence.split() for sentence in " ".join(tokens).split(SEPARATOR)]
 
     def in_turn(self, text: List[Tokens], count: Optional[int], sides: str) -> Iterator[Tokens]:
-        """The translations of a document's sentences, each after the *count* before it."""
+        """Translate sentences in turn, each with the *count* before it; all at once if None."""
         if count is None:
             yield from self.at_once(text)
             return
         before: List[Pair] = []
         longest = [size - 1 for size in self.max_positions]
-        # the context leaves --max-len-b tokens for a translation, at most half of all
+        # beside context there is room for a translation of --max-len-b tokens, or half of all
         room = (longest[0], longest[1] - min(self.cfg.generation.max_len_b, longest[1] // 2))
         for sentence in text:
             source, prefix, _ = with_context(before, (sentence, []), count, sides, room)
@@ -53,12 +53,12 @@ class Translator(GeneratorHubInterface):
             yield found
 
     def at_once(self, text: List[Tokens]) -> Iterator[Tokens]:
-        """The translations of a document's sentences, as many together as fit."""
+        """Translate a document's sentences, as many together as fit."""
         pairs: List[Pair] = [(sentence, []) for sentence in text]
         for piece in in_pieces(pairs, self.max_positions[0] - 1):
             found = self.search(joined(one for one, _ in piece), [], len(piece))
             if len(found) != len(piece):
-                said = f"{len(found)} sentences for {len(piece)}; the last are joined or empty"
+                said = f"{len(found)} translations, not {len(piece)}; the last are merged or empty"
                 print(f"{' '.join(piece[0][0])} ...: {said}", file=sys.stderr)
             found += [[]] * (len(piece) - len(found))
             yield from found[: len(piece) - 1]
@@ -66,7 +66,7 @@ class Translator(GeneratorHubInterface):
 
 
 def loaded(words: List[str]) -> Tuple[Translator, Namespace]:
-    """The checkpoint that a command line names, and its arguments."""
+    """Load the checkpoint that a command line names; returns it with the parsed arguments."""
     parser = options.get_generation_parser()
     parser.add_argument("--context", type=contexts, required=True)
     parser.add_argument("--sides", choices=SIDES, default="both")
@@ -78,7 +78,7 @@ def loaded(words: List[str]) -> Tuple[Translator, Namespace]:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.INFO)  # fairseq has several lines for each search
+    logging.disable(logging.INFO)  # fairseq logs several lines per search
     translator, args = loaded(sys.argv[1:])
     longest = translator.max_positions[0] - 1
     every = (line.decode().split() for line in sys.stdin.buffer)
@@ -88,5 +88,5 @@ if __name__ == "__main__":
         found = translator.in_turn(some, args.context[0], args.sides)
         for line in text:
             if len(line) > longest:
-                print(f"{' '.join(line[:9])} ...: is too long; left empty", file=sys.stderr)
+                print(f"{' '.join(line[:9])} ...: is too long; its line is empty", file=sys.stderr)
             print(" ".join(next(found) if line and len(line) <= longest else []), flush=True)

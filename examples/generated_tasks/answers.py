@@ -1,6 +1,6 @@
-"""The loss of an answer alone, and how often the whole answer is right.
+"""The criterion of generated tasks: the loss of the answer, and how often all of it is correct.
 
-For data with one right answer to every input, such as those of ``make.py``.
+For data with one correct answer to each input, such as the data that ``make.py`` writes.
 """
 
 import math
@@ -24,27 +24,27 @@ _NAME = "--criterion answer_cross_entropy"
 class _Predicted(NamedTuple):
     """What a model predicts for the answers of B samples."""
 
-    log_probs: Tensor  # (N, V) of the N tokens of all answers
-    targets: Tensor  # (B, T) tokens of the samples
-    asked: Tensor  # (B, T) whether a token is of the answer; N tokens are
+    log_probs: Tensor  # (N, V), of the N answer tokens of all samples
+    targets: Tensor  # (B, T), the tokens of the samples
+    asked: Tensor  # (B, T), True at the N answer tokens
 
 
 @register_criterion("answer_cross_entropy", dataclass=FairseqDataclass)
 class AnswerCrossEntropyCriterion(FairseqCriterion):
-    """Cross-entropy of the tokens of the answer, in all families of models.
+    """Cross-entropy of the answer tokens, for all families of models.
 
-    In a translation the answer is the target.  In a language model it is what follows the symbol
-    ``<answer>``, to the end of the sentence.  In a masked language model it is the same without the
-    end: all tokens of the answer and no others are masked, so the model is told its length.
+    For translation, the answer is the target.  For a language model, it is the text after the
+    symbol ``<answer>``, including ``</s>``.  For a masked language model, ``</s>`` is excluded: all
+    answer tokens and no other tokens are masked, so the model sees the length of the answer.
 
-    The log has ``loss`` in bits per token, ``accuracy``, the percentage of tokens predicted right,
-    and ``exact_match``, the percentage of answers with all tokens right.  If a model writes token
-    by token, greedy search gives the right answer if and only if the most probable token after each
-    right beginning is right, so nothing has to be generated.
+    The log has ``loss`` in bits per token, ``accuracy``, the percentage of correct tokens, and
+    ``exact_match``, the percentage of answers with all tokens correct.  For autoregressive models,
+    greedy search gives the correct answer if and only if the most probable token after each prefix
+    of the correct answer is correct, so nothing has to be generated.
 
     Raises:
-        UsageError: the data have no such symbol or several samples in one text, or the task is none
-            of the three.
+        UsageError: the dictionary lacks ``<answer>``, or ``--sample-break-mode`` is not ``eos`` and
+            the task is no translation.
     """
 
     def __init__(self, cfg: FairseqDataclass, task: FairseqTask) -> None:
@@ -58,8 +58,8 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         mode = getattr(settings, "sample_break_mode", None)
         if str(getattr(mode, "value", mode)) != "eos":
             raise UsageError(
-                f"{_NAME}: is for --task translation, and with --sample-break-mode eos, so that a "
-                "sample is a line, for language_modeling and masked_lm"
+                f"{_NAME}: give --task translation, or language_modeling or masked_lm with "
+                "--sample-break-mode eos, so that each sample is one line"
             )
         if self.answer == task.target_dictionary.unk():
             raise UsageError(
@@ -73,7 +73,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         """Compute the loss of a batch of B samples.
 
         Returns:
-            the loss summed over the tokens of the answers, their number, and the logging output.
+            the loss summed over the answer tokens, their number, and the logging output.
         """
         found = (self._written if self.mask is None else self._masked)(model, sample)
         expected = found.targets[found.asked]
@@ -92,7 +92,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         return loss, len(expected), output
 
     def _written(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
-        """Answers that are written token by token, with their end."""
+        """What an autoregressive model predicts for the answers, including ``</s>``."""
         targets = sample["target"]
         asked = targets.ne(self.padding_idx)
         if "prev_output_tokens" not in sample["net_input"]:
@@ -101,22 +101,22 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         return _Predicted(log_probs[asked], targets, asked)
 
     def _masked(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
-        """Answers whose tokens are all masked, and predicted at once."""
+        """What a masked language model predicts for the answers, all of whose tokens are masked."""
         given, hidden = sample["net_input"]["src_tokens"], sample["target"]
-        tokens = torch.where(hidden.eq(self.padding_idx), given, hidden)  # before fairseq's masks
+        tokens = torch.where(hidden.eq(self.padding_idx), given, hidden)  # undo fairseq's masks
         asked = self._after(tokens) & tokens.ne(self.padding_idx) & tokens.ne(self.end)
         inputs = {**sample["net_input"], "src_tokens": tokens.masked_fill(asked, self.mask)}
         logits = model(**inputs, masked_tokens=asked)[0]
         return _Predicted(F.log_softmax(logits.float(), dim=-1), tokens, asked)
 
     def _after(self, tokens: Tensor) -> Tensor:
-        """Which tokens (B, T) follow the symbol before the answer."""
+        """Whether each token (B, T) comes after the symbol ``<answer>``."""
         begins = tokens.eq(self.answer)
         return begins.cumsum(dim=1).gt(0) & ~begins
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss, the accuracy of tokens and the percentage of right answers."""
+        """Log the loss, the accuracy of tokens and the percentage of correct answers."""
         names = ("loss", "sample_size", "nsentences", "ncorrect", "nexact")
         loss, size, answers, correct, exact = (
             sum(output.get(name, 0) for output in logging_outputs) for name in names
@@ -127,5 +127,5 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: fairseq may add the logging outputs of workers."""
+        """True: fairseq may sum logging outputs across workers."""
         return True

@@ -2,7 +2,7 @@
 
 Kazemnejad et al. 2023, arXiv 2305.19466; reversed digits: Zhou et al. 2024, arXiv 2402.09371,
 without their index hints and random spaces.  The first number has exactly as many digits as the
-length says, so lengths do not mix.
+length, so no input belongs to two lengths.
 """
 
 from random import Random
@@ -17,7 +17,7 @@ _ADDED, _FACTOR = "digits of each number", "digits of the first number"
 
 
 def _number(digits: int, random: Random) -> int:
-    """A number of *digits* digits; the first is not 0, unless the number itself is 0."""
+    """A random number of *digits* digits; its first digit is not 0, unless the number is 0."""
     return random.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
 
@@ -45,12 +45,12 @@ def addition(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "addition_reversed",
     paper=_ZHOU,
-    summary="the sum of two numbers, all with the last digit first",
+    summary="the sum of two numbers; each number has its last digit first",
     unit=_ADDED,
     symbols=(*DIGITS, PLUS, EQUALS),
 )
 def addition_reversed(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Two numbers of equally many digits and their sum, from the last to the first digit."""
+    """Two numbers of equally many digits and their sum, each with its last digit first."""
     one, two = _number(length, random), _number(length, random)
     return _reversed(one, PLUS, two, EQUALS), _reversed(one + two)
 
@@ -71,12 +71,12 @@ def multiplication(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "multiplication_reversed",
     paper=f"{_ZHOU} (addition)",
-    summary="the product of a number and a digit, all with the last digit first",
+    summary="the product of a number and a digit; each number has its last digit first",
     unit=_FACTOR,
     symbols=(*DIGITS, TIMES, EQUALS),
 )
 def multiplication_reversed(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A number times a digit and their product, from the last to the first digit."""
+    """A number times a digit and their product, each with its last digit first."""
     one, two = _number(length, random), random.randrange(10)
     return _reversed(one, TIMES, two, EQUALS), _reversed(one * two)
 
@@ -85,12 +85,12 @@ def multiplication_reversed(length: int, random: Random) -> Tuple[Symbols, Symbo
     "binary_addition",
     paper=DELETANG,
     summary="the sum of two binary numbers",
-    unit="symbols of the sum as it is given, with its plus sign",
+    unit="symbols of the input, including the plus sign",
     symbols=(*BITS, PLUS),
     least=3,
 )
 def binary_addition(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Two binary numbers that share the length at random, and their sum, last digit last."""
+    """Two binary numbers, of *length* - 1 digits in all, divided at random, and their sum."""
     first = random.randint(1, length - 2)
     one, two = (random.choices(BITS, k=digits) for digits in (first, length - 1 - first))
     total = int("".join(one), 2) + int("".join(two), 2)

@@ -1,8 +1,8 @@
 """Strings that are read symbol by symbol: parity and counting as controls, and regular languages.
 
 Delétang et al. 2022, arXiv 2207.02098, appendix A; parity also in Kazemnejad et al. 2023, arXiv
-2305.19466.  A Transformer of fixed depth is not expected to do parity and counting beyond the
-lengths of its training, with any encoding (Hahn 2020, arXiv 1906.06755).
+2305.19466.  A Transformer of fixed depth, with any position encoding, is not expected to solve
+parity and counting beyond its training lengths (Hahn 2020, arXiv 1906.06755).
 """
 
 from random import Random
@@ -46,7 +46,7 @@ def parity(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     control=True,
 )
 def counting(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A binary string with any number of 1s, all equally probable, and that number."""
+    """A binary string, and its number of 1s; all numbers are equally probable."""
     ones = random.randint(0, length)
     string = ["1"] * ones + ["0"] * (length - ones)
     random.shuffle(string)
@@ -56,12 +56,12 @@ def counting(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "even_pairs",
     paper=DELETANG,
-    summary="whether the number of neighbours 01 and 10 is even or odd",
+    summary="whether the number of neighbouring pairs 01 and 10 is even or odd",
     unit=_UNIT,
     symbols=(*BITS, EVEN, ODD),
 )
 def even_pairs(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A binary string, and whether an even number of neighbours differ (so its ends are equal)."""
+    """A binary string, and whether an even number of neighbouring pairs differ."""
     string = random.choices(BITS, k=length)
     return string, _parity(sum(one != two for one, two in zip(string, string[1:])))
 
@@ -69,12 +69,12 @@ def even_pairs(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "cycle_navigation",
     paper=DELETANG,
-    summary="the place on a circle of five after some moves from 0",
+    summary="the position on a circle of five positions after moves that start at 0",
     unit="moves",
     symbols=(*MOVES, *DIGITS[:CYCLE]),
 )
 def cycle_navigation(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Moves on a circle, and the place where they end."""
+    """Moves on a circle, and the position where they end."""
     moves = random.choices(list(MOVES), k=length)
     return moves, [str(sum(map(MOVES.__getitem__, moves)) % CYCLE)]
 
@@ -88,7 +88,7 @@ def cycle_navigation(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     step=2,
 )
 def modular_arithmetic(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Numbers below 5 with operators between them, and the value; * binds more than + and -."""
+    """A formula of numbers below 5, and its value modulo 5; * is computed before + and -."""
     formula = [random.choice(DIGITS[:CYCLE])]
     for _ in range(length // 2):
         formula += [random.choice(OPERATORS), random.choice(DIGITS[:CYCLE])]

@@ -18,7 +18,7 @@ AND, AFTER, OPPOSITE, AROUND = "and", "after", "opposite", "around"
 
 
 def _phrase(random: Random) -> Tuple[List[str], List[str]]:
-    """A verb with a direction and a number of times, and its actions."""
+    """A phrase (a verb with a direction and a number of repetitions), and its actions."""
     verb, turn = random.choice(list(VERBS)), random.choice(list(TURNS))
     action, towards = [VERBS[verb]] if VERBS[verb] else [], TURNS[turn]
     ways = {
@@ -37,7 +37,7 @@ def _phrase(random: Random) -> Tuple[List[str], List[str]]:
     "scan",
     paper="Lake and Baroni 2018, arXiv 1711.00350",
     summary="the actions that a command in words asks for",
-    unit="phrases, joined with and, or after",
+    unit="phrases, joined by 'and' or 'after'",
     symbols=(
         *(*VERBS, *TURNS, *filter(None, TIMES), AND, AFTER, OPPOSITE, AROUND),
         *(*filter(None, VERBS.values()), *TURNS.values()),
@@ -47,8 +47,8 @@ def _phrase(random: Random) -> Tuple[List[str], List[str]]:
 def scan(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     """A command, and its actions.
 
-    SCAN has at most two phrases.  Here each further phrase is done after all before it, or, with
-    "after", before them.
+    SCAN has at most two phrases.  Here the actions of each further phrase follow those of all
+    earlier phrases or, if "after" joins the phrase, precede them.
     """
     command, actions = _phrase(random)
     for _ in range(length - 1):
@@ -59,7 +59,7 @@ def scan(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     return command, actions
 
 
-#: ListOps' operators, of digits.
+#: ListOps' operators, as functions of digits.
 LIST_OPERATORS: Dict[str, Callable[[List[int]], int]] = {
     "[MAX": max,
     "[MIN": min,
@@ -72,7 +72,7 @@ END, DEPTH, WIDEST = "]", 3, 5
 @register_generated_task(
     "listops",
     paper="Nangia and Bowman 2018, arXiv 1804.06028",
-    summary=f"the digit that nested operators on lists of digits give, at most {DEPTH} deep",
+    summary=f"the value of operators on lists of digits, nested at most {DEPTH} deep",
     unit="digits",
     symbols=(*LIST_OPERATORS, END, *DIGITS),
     least=2,
@@ -80,8 +80,8 @@ END, DEPTH, WIDEST = "]", 3, 5
 def listops(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     """A list with *length* digits in all, and its value.
 
-    Lists have two to five entries, and the innermost ones as many as are left.  The median of an
-    even number of digits is the lower of the two in the middle, because values are digits.
+    Lists have two to five entries, but the innermost lists have all digits that are left.  The
+    median of an even number of digits is the lower of the middle two, because values are digits.
     """
     symbols, value = _list(length, DEPTH, random)
     return symbols, [str(value)]

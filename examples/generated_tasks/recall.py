@@ -1,4 +1,4 @@
-"""Finding something said long before: associative recall and a passkey, at growing distance.
+"""Finding what was said much earlier: associative recall and a passkey, at growing distance.
 
 Arora et al. 2023, arXiv 2312.04927, section 3; Mohtashami and Jaggi 2023, arXiv 2305.16300.
 """
@@ -20,15 +20,15 @@ NEEDLE, PASSKEY_DIGITS = "key", 4
 @register_generated_task(
     "recall",
     paper="Arora et al. 2023, arXiv 2312.04927 (MQAR)",
-    summary=f"the values of {PAIRS} keys, which are asked for in another order",
-    unit="symbols of the text with the pairs",
+    summary=f"the values of {PAIRS} keys, asked for in random order",
+    unit="symbols of the text that holds the pairs, without the questions",
     symbols=(*KEYS, *VALUES, NOISE, ASK),
     least=2 * PAIRS,
 )
 def recall(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Pairs of different keys and their values, with noise between pairs, and all keys again.
+    """Pairs of a key and its value, with noise between them, then all keys; and their values.
 
-    Arora et al. draw the distance of each question by a power law; here all questions come after
+    Arora et al. draw the distance of each question from a power law; here all questions come after
     the text, and the distance grows with the length.
     """
     keys = random.sample(KEYS, PAIRS)
@@ -46,12 +46,12 @@ def recall(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "passkey",
     paper="Mohtashami and Jaggi 2023, arXiv 2305.16300",
-    summary=f"a number of {PASSKEY_DIGITS} digits that is said once in a text of no interest",
+    summary=f"a number of {PASSKEY_DIGITS} digits that occurs once in an irrelevant text",
     unit="words of the text around the number",
     symbols=(*HAY, NEEDLE, *DIGITS, ASK),
 )
 def passkey(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A text that repeats itself, with a number at a random place, and that number."""
+    """A repetitive text with a number at a random place, and that number."""
     number = random.choices(DIGITS, k=PASSKEY_DIGITS)
     text = [HAY[place % len(HAY)] for place in range(length)]
     place = random.randint(0, length)

@@ -6,14 +6,14 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from fairseq_posenc.basics.errors import UsageError
 
-#: The families of models, by the names of fairseq's tasks.
+#: The families of models, named like fairseq's tasks.
 TRANSLATION, LANGUAGE_MODELING, MASKED_LM = "translation", "language_modeling", "masked_lm"
 FAMILIES = (TRANSLATION, LANGUAGE_MODELING, MASKED_LM)
-#: The families that find the end of an output by themselves.
+#: The families whose models predict where an output ends.
 WRITERS = (TRANSLATION, LANGUAGE_MODELING)
-#: The symbol between input and output, where both are one text.
+#: The symbol between input and output, where both are in one text.
 ANSWER = "<answer>"
-_RESERVED = (ANSWER, "<s>", "<pad>", "</s>", "<unk>", "<mask>")  # the others are fairseq's own
+_RESERVED = (ANSWER, "<s>", "<pad>", "</s>", "<unk>", "<mask>")  # the rest are fairseq's own
 
 Symbols = Sequence[str]
 Draw = Callable[[int, Random], Tuple[Symbols, Symbols]]
@@ -27,15 +27,15 @@ class GeneratedTask(NamedTuple):
         paper: authors, year and arXiv number of the definition.
         summary: what the output is.
         unit: what the length counts.
-        symbols: all symbols of inputs and outputs, without white space.
-        draw: makes an input and its output of a length, with random numbers of the given generator
-            alone.
+        symbols: all symbols of inputs and outputs; no symbol has white space.
+        draw: a function of a length and a random generator, the only source of random numbers; it
+            returns an input and its output.
         families: the families of models for which the task makes sense.
         least: the smallest length.
         step: lengths are *least* plus a multiple of this number.
         most: the largest length, if there is one.
-        control: True if models are expected to fail beyond the lengths of the training.  Means over
-            tasks, and the loss by which a search chooses, leave controls out.
+        control: True if models are expected to fail beyond the training lengths.  Controls are left
+            out of means over tasks, and of the loss by which a search chooses.
     """
 
     name: str
@@ -59,17 +59,17 @@ class GeneratedTask(NamedTuple):
         """Refuse lengths that the task does not have.
 
         Args:
-            flag: what gave the lengths, for messages.
+            flag: the flag that gave the lengths, for messages.
 
         Raises:
-            UsageError: naming the first such length, and the lengths that the task has.
+            UsageError: the message names the first such length, and the task's lengths.
         """
         for length in lengths:
             if not self.among((length,)):
                 raise UsageError(f"{flag} {length}: {self.name} has {self._lengths()}")
 
     def among(self, lengths: Iterable[int]) -> Tuple[int, ...]:
-        """The lengths that the task has."""
+        """Those of *lengths* that the task has."""
         most = math.inf if self.most is None else self.most
         return tuple(
             length
@@ -81,7 +81,7 @@ class GeneratedTask(NamedTuple):
         """Refuse a family of models for which the task makes no sense.
 
         Raises:
-            UsageError: naming the families for which the task does.
+            UsageError: the message names the families for which the task makes sense.
         """
         if family not in self.families:
             raise UsageError(f"{flag} {family}: {self.name} is for {' and '.join(self.families)}")
@@ -92,15 +92,15 @@ class GeneratedTask(NamedTuple):
         return f"the lengths {first}, {second}, {second + self.step}, …{end} ({self.unit})"
 
 
-#: Every task by name.
+#: All registered tasks, by name.
 GENERATED_TASKS: Dict[str, GeneratedTask] = {}
 
 
 def find(name: str) -> GeneratedTask:
-    """The task with a name.
+    """The task that is registered under *name*.
 
     Raises:
-        UsageError: there is none; the message lists the names.
+        UsageError: there is no such task; the message lists the names.
     """
     if name not in GENERATED_TASKS:
         raise UsageError(f"TASK {name}: must be {' or '.join(GENERATED_TASKS)}")
@@ -120,12 +120,12 @@ def register_generated_task(
     most: Optional[int] = None,
     control: bool = False,
 ) -> Callable[[Draw], Draw]:
-    """Decorator that registers a function from a length and a ``random.Random`` as a task.
+    """Decorator that registers a function of a length and a ``random.Random`` as a task.
 
     The arguments are those of :class:`GeneratedTask`.
 
     Raises:
-        UsageError: the name is taken, or a symbol cannot be one.
+        UsageError: the name is taken, or a symbol is reserved or has white space.
     """
     known = tuple(dict.fromkeys(symbols))
     for symbol in known:

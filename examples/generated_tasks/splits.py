@@ -7,27 +7,27 @@ from fairseq_posenc.basics.errors import UsageError
 from generated_tasks.registry import LANGUAGE_MODELING, GeneratedTask, find
 
 Sample = Tuple[List[str], List[str]]  # an input and its output
-_FEW = 8  # with fewer different inputs of a length, none can be kept from the training
-_POOL = 4  # inputs drawn for each one to hold out, to see how many different inputs there are
+_FEW = 8  # a length with fewer different inputs shares them between training and tests
+_POOL = 4  # draws per input to hold out, to estimate how many different inputs there are
 
 
 class Settings(NamedTuple):
-    """What decides the data of a task; all but the task have defaults."""
+    """The settings that determine the data of a task; all but ``task`` have defaults."""
 
     task: str  # the name in the registry
-    family: str = LANGUAGE_MODELING  # one of the families of models
+    family: str = LANGUAGE_MODELING  # a family of models
     lengths: Tuple[int, ...] = tuple(range(1, 11))  # lengths of training and validation
     test_lengths: Tuple[int, ...] = (5, 10, 15, 20, 30, 40)  # the lengths to test
     samples: int = 20_000  # training samples, of all lengths together
-    valid_samples: int = 50  # the most for each length of training
-    test_samples: int = 200  # the most for each length to test
+    valid_samples: int = 50  # the maximum for each training length
+    test_samples: int = 200  # the maximum for each length to test
     seed: int = 1
 
     def check(self) -> None:
-        """Refuse what the task cannot make.
+        """Refuse settings that do not fit the task.
 
         Raises:
-            UsageError: naming the setting as the command line does, its value, and what would work.
+            UsageError: the message names the flag of the setting, its value, and what would work.
         """
         task = find(self.task)
         task.check_family(self.family, "--family")
@@ -50,7 +50,7 @@ class Splits(NamedTuple):
     train: List[Sample]
     valid: List[Sample]
     test: Dict[int, List[Sample]]  # by length
-    # lengths with so few inputs that the test inputs are in the training data, too
+    # lengths with so few inputs that the training data contain the test inputs
     shared: List[int]
 
 
@@ -58,9 +58,9 @@ def split(settings: Settings) -> Splits:
     """Draw the samples of a task; the same arguments give the same samples.
 
     The numbers of training samples of two lengths differ by one at most.  Test and validation sets
-    have no input twice, and none that is in the training data, unless a length has fewer than eight
-    inputs.  Where a length has few, its sets are smaller: no more than a quarter of the inputs
-    found is held out.
+    have no input twice, and share none with the training data, unless a length has fewer than eight
+    inputs.  At most a quarter of the inputs found for a length is held out, so that lengths with
+    few inputs have smaller sets.
     """
     task, found = find(settings.task), Splits([], [], {}, [])
     lengths, seed = settings.lengths, settings.seed
@@ -72,7 +72,7 @@ def split(settings: Settings) -> Splits:
         few = trained and len(pool) < _FEW
         held = pool if few or not trained else pool[: min(wanted, len(pool) // _POOL)]
         for_test = round(len(held) * tests / wanted)
-        for_test = min(max(for_test, tested), len(held) - trained)  # neither set is left empty
+        for_test = min(max(for_test, tested), len(held) - trained)  # neither set is empty
         valid = held if few else held[for_test:]
         if tested:
             found.test[length] = (held if few else held[:for_test])[: settings.test_samples]
@@ -87,12 +87,12 @@ def split(settings: Settings) -> Splits:
 
 
 def _drawing(task: GeneratedTask, length: int, what: str, seed: int) -> Callable[[], Sample]:
-    random = Random(f"{task.name} {length} {what} {seed}")  # a text seeds every machine alike
+    random = Random(f"{task.name} {length} {what} {seed}")  # a string seeds all machines alike
     return lambda: task.sample(length, random)
 
 
 def _different(draw: Callable[[], Sample], number: int) -> List[Sample]:
-    """Draw *number* samples and keep the first of each input."""
+    """Draw *number* samples, and keep the first one with each input."""
     found: Dict[Tuple[str, ...], Sample] = {}
     for _ in range(number):
         sample = draw()
@@ -103,7 +103,7 @@ def _different(draw: Callable[[], Sample], number: int) -> List[Sample]:
 def _without(
     draw: Callable[[], Sample], avoided: Set[Tuple[str, ...]], number: int
 ) -> Iterator[Sample]:
-    """Draw *number* samples whose inputs are not among *avoided*."""
+    """Draw *number* samples, none of which has an input in *avoided*."""
     while number:
         sample = draw()
         if tuple(sample[0]) not in avoided:
@@ -112,6 +112,6 @@ def _without(
 
 
 def _share(number: int, lengths: Sequence[int], length: int) -> int:
-    """The share of *number* that *length* gets; the shares differ by one at most."""
+    """The part of *number* that *length* gets; parts of two lengths differ by one at most."""
     place = sorted(lengths).index(length)
     return number * (place + 1) // len(lengths) - number * place // len(lengths)

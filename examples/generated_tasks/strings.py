@@ -1,7 +1,7 @@
 """Strings that are moved around: copied, reversed, sorted, duplicated.
 
 Kazemnejad et al. 2023, arXiv 2305.19466, appendix on tasks; Delétang et al. 2022, arXiv 2207.02098,
-appendix A.  Delétang et al. pad all outputs to one length; here they end where they end.
+appendix A.  Delétang et al. pad all outputs to one length; here outputs are not padded.
 """
 
 from random import Random
@@ -33,7 +33,7 @@ def copy(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "copy_repeats",
     paper=ZHOU,
-    summary="the string itself, which has two letters, so that letters do not tell places apart",
+    summary="the string itself, of only two letters, which do not identify positions",
     unit=_UNIT,
     symbols=LETTERS[:2],
 )
@@ -74,7 +74,7 @@ def reverse(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     symbols=DIGITS,
 )
 def sort(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Random digits, and the same in order.  Delétang et al. have five different digits."""
+    """Random digits, and the same in order.  Delétang et al. use five different digits."""
     string = random.choices(DIGITS, k=length)
     return string, sorted(string)
 
@@ -91,14 +91,14 @@ def duplicate(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "missing_duplicate",
     paper=DELETANG,
-    summary="the missing symbol of a string that is there twice",
+    summary="the symbol that is missing in one of two copies of a string",
     unit=_UNIT,
     symbols=(*BITS, MISSING),
     least=2,
     step=2,
 )
 def missing_duplicate(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A binary string twice, with a gap at a random place, and what belongs there."""
+    """Two copies of a binary string, with a gap at a random place, and the missing symbol."""
     string = random.choices(BITS, k=length // 2) * 2
     place = random.randrange(length)
     return [*string[:place], MISSING, *string[place + 1 :]], [string[place]]
@@ -107,7 +107,7 @@ def missing_duplicate(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "odds_first",
     paper=DELETANG,
-    summary="the symbols at odd places, then those at even places",
+    summary="the symbols at odd positions, then the symbols at even positions",
     unit=_UNIT,
     symbols=BITS,
 )
@@ -120,13 +120,13 @@ def odds_first(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "stack",
     paper=f"{DELETANG} (stack manipulation)",
-    summary="a stack after some actions, from its top to its bottom",
+    summary="the stack after all actions, from its top to its bottom",
     unit="symbols of the stack and actions",
     symbols=(*BITS, PUSH_0, PUSH_1, POP),
     families=WRITERS,
 )
 def stack(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A binary stack from bottom to top with actions, and what is left from top to bottom.
+    """A binary stack from bottom to top, then actions; and the final stack from top to bottom.
 
     A pop of an empty stack changes nothing.
     """

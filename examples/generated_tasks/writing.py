@@ -1,11 +1,11 @@
-"""Write the data of a generated task as fairseq reads them, with a test set for each length.
+"""Write the data of a generated task in fairseq's format, with a test set for each length.
 
     make.py reverse data/reverse --lengths 1-20 --test-lengths 20,40,80
 
 LIST has lengths and ranges, such as 1-20,30 or 1-19:2; the defaults are 1-10, and for tests
 5,10,15,20,30,40, without lengths that the task lacks.  For translation, input and output are pairs;
 for other families, a line has an input, the symbol <answer> and the output.  No test input is in
-the training data, except for lengths with fewer than eight inputs, which are printed.
+the training data, except at lengths with fewer than eight inputs; make.py names these lengths.
 """
 
 import argparse
@@ -26,18 +26,18 @@ from generated_tasks.registry import ANSWER, FAMILIES, LANGUAGE_MODELING, TRANSL
 from generated_tasks.splits import Settings, split
 
 SIDES = ("input", "output")  # the languages of a translation
-_LONGEST = 100_000  # symbols of an input; larger lengths are taken for mistakes
+_LONGEST = 100_000  # symbols of an input; larger lengths are refused
 _PART = re.compile(r"\s*(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?\s*", re.ASCII)
 
 
 def read_lengths(text: str) -> Tuple[int, ...]:
-    """The lengths that a text names, in increasing order.
+    """Parse a list of lengths and ranges; returns lengths in increasing order.
 
     >>> read_lengths("1-3,8"), read_lengths("1-6:2")
     ((1, 2, 3, 8), (1, 3, 5))
 
     Raises:
-        ArgumentTypeError: the text is not such a list.
+        ArgumentTypeError: *text* is not such a list.
     """
     found: Set[int] = set()
     for part in text.split(","):
@@ -59,7 +59,7 @@ def write_task(settings: Settings, folder: str) -> str:
         folder: an existing folder to write to.
 
     Returns:
-        what was written, in words.
+        a message that says what was written.
     """
     task, found = find(settings.task), split(settings)
     parts = {"train": found.train, "valid": found.valid}
@@ -84,7 +84,7 @@ def write_task(settings: Settings, folder: str) -> str:
     said = f"{counts} samples of at most {longest} symbols"
     if found.shared:
         shared = ", ".join(map(str, found.shared))
-        said += f"\nin the training data, too, as there are few: the test inputs of length {shared}"
+        said += f"\nthe training data contain the few test inputs of length {shared}"
     return said
 
 
@@ -109,12 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     usual = Settings("")
     parser.add_argument("--family", choices=FAMILIES, default=LANGUAGE_MODELING)
     lengths: Any = {"type": read_lengths, "metavar": "LIST"}
-    parser.add_argument("--lengths", help="of training and validation", **lengths)
-    parser.add_argument("--test-lengths", help="with a test set each", **lengths)
+    parser.add_argument("--lengths", help="for training and validation", **lengths)
+    parser.add_argument("--test-lengths", help="for tests, with a set for each", **lengths)
     for name, what in (
         ("samples", "training samples, of all lengths together"),
-        ("valid_samples", "most validation samples of a length"),
-        ("test_samples", "most test samples of a length"),
+        ("valid_samples", "maximum validation samples per length"),
+        ("test_samples", "maximum test samples per length"),
         ("seed", "the same seed gives the same data"),
     ):
         flag, value = "--" + name.replace("_", "-"), getattr(usual, name)

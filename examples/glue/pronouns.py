@@ -1,7 +1,7 @@
 """SuperGLUE's WSC, which has the sentences of GLUE's WNLI, as noun phrases to be ranked.
 
-As in RoBERTa's section 5.1, the phrases that are asked about the same pronoun are each other's
-candidates; sentences without a right phrase are left out, and here those without a wrong one, too.
+As in RoBERTa's section 5.1, all phrases that the file has for one pronoun compete with each other.
+Pronouns without a correct phrase are left out; here pronouns without a wrong phrase are, too.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 
 
 def around(record: Dict[str, Any]) -> Tuple[str, str]:
-    """The text before and after the pronoun; the file has the number of the pronoun's first word.
+    """The text before and the text after a record's pronoun.
 
     >>> span = {"span2_text": "he", "span2_index": 2}
     >>> around({"text": "She said (he left).", "target": span})
@@ -29,9 +29,9 @@ def around(record: Dict[str, Any]) -> Tuple[str, str]:
 
 
 def examples(path: Path) -> List[List[str]]:
-    """The texts before and after each pronoun, and noun phrases, the right one first.
+    """For each pronoun, the text before and after it, and noun phrases, the correct one first.
 
-    The space before a phrase belongs to it, for byte-level BPE.
+    A phrase includes the space before it, for byte-level BPE.
     """
     asked: Dict[Tuple[str, str], Dict[bool, List[str]]] = {}
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
@@ -51,5 +51,5 @@ def examples(path: Path) -> List[List[str]]:
         wrong = list(dict.fromkeys(phrases[False]))
         for phrase in phrases[True] if wrong else ():
             made.append([bare, right, *(space + one for one in (phrase, *wrong))])
-    print(f"{path}: {len(made)} right phrases of {len(asked)} pronouns", file=sys.stderr)
-    return made or sys.exit(f"{path}: has no pronoun with a right and a wrong phrase")
+    print(f"{path}: {len(made)} correct phrases for {len(asked)} pronouns", file=sys.stderr)
+    return made or sys.exit(f"{path}: has no pronoun with a correct and a wrong phrase")

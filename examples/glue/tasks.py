@@ -1,11 +1,11 @@
-"""GLUE, SuperGLUE, CLUE, or a task of one's own: from published files to texts and labels.
+"""Write texts and labels from the files of GLUE, SuperGLUE, CLUE, or a task of your own.
 
     python tasks.py TASK SOURCE OUT [--text COLUMN [COLUMN]] [--label COLUMN] [--numbers LOW HIGH]
 
-SOURCE is the folder of TASK with its files. OUT/input0/SPLIT, OUT/input1/SPLIT and OUT/label/SPLIT
-get an example a line, for the splits train, valid and, of MNLI, valid1; OUT/task has epochs, batch,
-learning rate, warm-up in percent, and flags for fairseq-train. The task `own` has train.tsv and
-dev.tsv, or train.jsonl and dev.jsonl, with these columns; if labels are
+SOURCE is the folder with TASK's files. OUT/input0/SPLIT, OUT/input1/SPLIT and OUT/label/SPLIT get
+one example per line, for the splits train, valid and, for MNLI, valid1. OUT/task gets epochs, batch
+size, learning rate, warm-up in percent, and flags for fairseq-train. The task `own` has train.tsv
+and dev.tsv, or train.jsonl and dev.jsonl; --text and --label name their columns. If labels are
 numbers, LOW and HIGH are the ends of their scale, and become 0 and 1.
 """
 
@@ -18,17 +18,17 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import pronouns
 
-NO_LABEL = ("", "-")  # of examples on which the annotators did not agree
-MOST_LEFT_OUT = 0.05  # of the lines of a file
-#: The separator of pairs is RoBERTa's </s> </s> in GLUE, and BERT's one [SEP] in CLUE.
+NO_LABEL = ("", "-")  # labels of examples on which annotators disagreed
+MOST_LEFT_OUT = 0.05  # share of a file's lines
+#: Two texts are separated by </s> </s> in GLUE, as in RoBERTa, and by one </s> in CLUE, as in BERT.
 GLUE_FLAGS = ("--separator-token", "2", "--adam-eps", "1e-6")
 CLUE_FLAGS = ("--pooler-dropout", "0.1", "--adam-eps", "1e-8")
 
 
 class Task(NamedTuple):
-    """How the files of a task are read, and how a model is trained on it."""
+    """How the files of a task are read, and how a model is trained on the task."""
 
-    text: Tuple[str, ...]  # the column of the sentence, or the columns of both
+    text: Tuple[str, ...]  # the column of the sentence, or of each sentence
     label: str = "label"
     classes: int = 2
     scores: Tuple[str, ...] = ("accuracy",)  # the first chooses the checkpoint
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     lr: str = "2e-5"
     warmup: int = 6  # percent of the updates
     numbers: Optional[Tuple[float, float]] = None  # the ends of the scale, if labels are numbers
-    header: Tuple[str, ...] = ()  # names of the columns, if the file has no header
+    header: Tuple[str, ...] = ()  # names of the columns of files without a header
     files: Tuple[str, ...] = ("train", "dev")
     flags: Tuple[str, ...] = GLUE_FLAGS
 
@@ -53,7 +53,7 @@ def clue(text: Tuple[str, ...], lr: str, epochs: int = 3, **other: Any) -> Task:
     return Task(text, lr=lr, epochs=epochs, **{**usual, **other})
 
 
-#: Epochs and batch of GLUE are those of Table 1 of the TUPE paper; README.md has other papers'.
+#: GLUE has the epochs and batch sizes of the TUPE paper's Table 1; README.md has other papers'.
 TASKS = {
     "CoLA": Task(
         ("sentence",), scores=("mcc", "accuracy"), header=("source", "label", "mark", "sentence")
@@ -81,7 +81,7 @@ Row = Tuple[str, Dict[str, Any]]
 
 
 def json_rows(path: Path) -> Iterator[Row]:
-    """The places and objects of a file with an object a line."""
+    """Yield each line's place (``FILE: line N``, for messages) and its JSON object."""
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         if not line.strip():
             continue
@@ -96,7 +96,7 @@ def json_rows(path: Path) -> Iterator[Row]:
 
 
 def marked(text: str, target: Dict[str, Any]) -> str:
-    """The text of CLUE's WSC with [ ] around the noun phrase and _ _ around the pronoun."""
+    """The text of CLUE's WSC, with [ ] around the noun phrase and _ _ around the pronoun."""
     spans = [(target["span1_index"], target["span1_text"], "[]")]
     spans.append((target["span2_index"], target["span2_text"], "__"))
     for start, span, (left, right) in sorted(spans, reverse=True):
@@ -108,24 +108,24 @@ def marked(text: str, target: Dict[str, Any]) -> str:
 
 
 def tsv_rows(path: Path, header: Sequence[str], wanted: Sequence[str]) -> Iterator[Row]:
-    """The places and cells of a file with tabs; quotation marks are part of the text."""
+    """Yield each row's place and its cells by column; quotation marks are part of the text."""
     names = list(header)
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         cells = line.rstrip("\r").split("\t")
         if number == 1 and (not header or set(wanted) <= set(cells)):
-            names = cells  # MNLI has two columns of one name; the last one is used
+            names = cells  # of two columns with one name (MNLI), the last is used
         elif line:
             yield f"{path}: line {number}", dict(zip(names, cells))
 
 
 def shown(value: Any) -> str:
-    """A value in JSON as text: a list of words with spaces, true and false as JSON has them."""
+    """A JSON value as text: words of a list joined by spaces, true and false in lower case."""
     text = " ".join(value) if isinstance(value, list) else str(value)
     return " ".join((text.lower() if isinstance(value, bool) else text).split())
 
 
 def examples(task: Task, path: Path) -> Iterator[Tuple[str, List[str], str]]:
-    """The place, the texts and the label of each example."""
+    """Yield the place, the texts and the label of each complete example."""
     wanted = (*task.text, task.label)
     rows = json_rows(path) if "json" in path.suffix else tsv_rows(path, task.header, wanted)
     number = left_out = 0
@@ -144,10 +144,10 @@ def examples(task: Task, path: Path) -> Iterator[Tuple[str, List[str], str]]:
 
 
 def target(task: Task, where: str, label: str) -> str:
-    """The label of an example as fairseq reads it."""
+    """The label of an example in the form that fairseq reads; numbers are scaled to 0 to 1."""
     if task.numbers is None:
         if len(label.split()) != 1:
-            sys.exit(f"{where}: the label {label!r} is no word that fairseq could read")
+            sys.exit(f"{where}: the label {label!r} is no single word, which fairseq needs")
         return label
     low, high = task.numbers
     try:
@@ -222,7 +222,7 @@ def main() -> None:
     args = parser.parse_args()
     task = TASKS[args.task]
     if (args.task == "own") != bool(args.text):
-        parser.error("--text: names the columns of the task own; give both, or neither")
+        parser.error("--text: is required for the task own, and only allowed there")
     if args.text:
         task = task._replace(text=tuple(args.text), label=args.label or "label")
     if args.numbers:

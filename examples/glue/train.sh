@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fine-tune a pre-trained model on a sentence task. DATA says which, with epochs, batch and rate of its paper.
+# Fine-tune a pre-trained model on the sentence task in DATA, with the epochs, batch size and rate in DATA/task.
 #   [LR=X] [BATCH=N] [EPOCHS=N] [PRECISION=--fp16] train.sh DATA MODEL SAVE_DIR [flags of fairseq-train, which win]
-# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model. Started again, it resumes.
+# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model. If started again, training resumes.
 set -euo pipefail
 DATA=${1:?the data-bin of prepare.sh} MODEL=${2:?a model folder} SAVE_DIR=${3:?a folder for checkpoints}
 PRECISION=${PRECISION---fp16}
@@ -10,7 +10,7 @@ EPOCHS=${EPOCHS:-${TASK[0]}} BATCH=${BATCH:-${TASK[1]}} LR=${LR:-${TASK[2]}} WAR
 EXAMPLES=$(wc -l <"$DATA/label/train.label")
 UPDATES=$(((EXAMPLES + BATCH - 1) / BATCH)) && UPDATES=$((UPDATES * EPOCHS))
 KIND=(--task sentence_prediction --criterion sentence_prediction_metrics --init-token 0 --shorten-method truncate)
-[[ ! -e $DATA/input2 ]] || KIND=(--task candidate_ranking --criterion candidate_ranking) # data of pronouns.py
+[[ ! -e $DATA/input2 ]] || KIND=(--task candidate_ranking --criterion candidate_ranking) # noun phrases from pronouns.py
 mkdir -p "$SAVE_DIR"
 
 exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE_DIR" \

@@ -2,10 +2,10 @@
 
     python characters.py text8|enwik8 FILE DATA
 
-text8 consists of the letters a to z and the space, which is written _. enwik8 consists of bytes:
-printable ones except the space are symbols as they are, the others are written like <0A>. Both are
-reversible. No symbol is added at the end of a line or of the text, so the loss in bits per token is
-bits per character.
+text8 consists of the letters a to z and the space, which becomes _. enwik8 consists of bytes:
+printable ASCII characters stay as they are, the space and other bytes become symbols like <0A>.
+Both mappings are reversible. No symbol is added at the end of a line or of the text, so the loss in
+bits per token is bits per character.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ BYTES = {
     "text8": {32: "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
     "enwik8": {b: chr(b) if 0x21 <= b <= 0x7E else f"<{b:02X}>" for b in range(256)},
 }
-#: MD5 of the files of http://mattmahoney.net/dc/textdata.html
+#: MD5 of the files at http://mattmahoney.net/dc/textdata.html
 PUBLISHED = {
     "text8": "3bea1919949baf155f99411df5fada7e",
     "enwik8": "a1fa5ffddb56f4953e226637dabbb36a",
 }
 COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")
 SPLITS = ("train", "valid", "test")
-SHARE = 20  # valid and test are each one part in this many
+SHARE = 20  # valid and test each have 1 / SHARE of the data
 ITEM = 4096  # symbols per item of the data set; samples may span items
 
 
@@ -39,11 +39,11 @@ def binarize(kind: str, path: str, folder: str) -> None:
     if data.startswith(COMPRESSED):
         sys.exit(f"{path}: is compressed; unpack it first")
     if hashlib.md5(data).hexdigest() != PUBLISHED[kind]:
-        print(f"{path}: is not the published {kind}; its results are its own", file=sys.stderr)
+        print(f"{path}: is not the published {kind}; do not compare results", file=sys.stderr)
     other = data.translate(None, bytes(BYTES[kind]))
     if other:
         where = f"byte 0x{other[0]:02x} at {data.index(other[0])}"
-        sys.exit(f"{path}: {where} is not in text8, of a to z and spaces; enwik8 takes any byte")
+        sys.exit(f"{path}: {where} is not in text8, only a to z and spaces; enwik8 takes any byte")
     held_out = len(data) // SHARE
     if not held_out:
         sys.exit(f"{path}: has {len(data)} bytes, too few to split")

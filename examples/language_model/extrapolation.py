@@ -1,18 +1,18 @@
-"""Perplexity of language models by the length of the context, for checkpoints side by side.
+"""Compare the perplexity of language models at several context lengths.
 
     python extrapolation.py DATA-BIN --output curves.png --lengths 64,128,256,512,1024 \\
         rotary=rotary/checkpoint_last.pt alibi=alibi/checkpoint_last.pt \\
         "yarn=rotary/checkpoint_last.pt {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
 
-Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
+Each NAME=CHECKPOINT becomes a curve; a dictionary after it overrides settings of the model, as
 --model-overrides does. Runs with the same NAME, such as several seeds, share one curve: their mean,
 with their range shaded.
 
 Context length L: the model reads windows of L tokens, each starting at position 0, and is scored on
-the last K of them (--last, by default half of the shortest length). The windows of every L end at
+the last K of them (--last, by default half of the shortest length). For every L, the windows end at
 the same positions of the text, so all lengths and models are scored on the same tokens and differ
-only in how far back they see. For the usual measure, which scores every token of blocks of L
-tokens, run --lengths L --last L one length at a time.
+only in how far back they see. The usual perplexity, which scores every token of blocks of L tokens,
+needs a run with --lengths L --last L for each length.
 
 The curve of a model with a position table ends at the length of the table. A dashed line marks the
 training length. The perplexities are also printed as a table and written to --csv.
@@ -45,7 +45,7 @@ from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.values import read_overrides
 
-WIDE = 3  # ratio of perplexities above which their axis is logarithmic
+WIDE = 3  # ratio of perplexities above which the y axis is logarithmic
 
 
 class Run(NamedTuple):
@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """A run and its losses."""
+    """A run and its losses at each length."""
 
     run: Run
     tokens: int  # number of scored tokens, the same at every length
@@ -70,7 +70,7 @@ class Measurement(NamedTuple):
 
 
 def read_run(text: str) -> Run:
-    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``, and check the checkpoint."""
+    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``, and check that it can be scored."""
     match = re.fullmatch(r"([^=]+)=(\S.*?)(?:\s+(\{.*\}))?\s*", text, re.DOTALL)
     if match is None:
         raise UsageError(f"{text}: expected NAME=CHECKPOINT or 'NAME=CHECKPOINT {{overrides}}'")
@@ -94,13 +94,13 @@ def read_run(text: str) -> Run:
 def longest_context(model: FairseqLanguageModel) -> float:
     """Size of the model's position table, or infinity if it takes any length."""
     encoding = getattr(model.decoder, "encoding", None)
-    if encoding is None:  # fairseq's own
+    if encoding is None:  # a model of fairseq's own
         return getattr(model.decoder.embed_positions, "max_positions", math.inf)
     return encoding.stack.max_positions if encoding.bounded else math.inf
 
 
 def read_text(args: Namespace, dictionary: Dictionary) -> Tensor:
-    """A split of a binarised data set as one text, after ``</s>`` as in fairseq, (N + 1)."""
+    """One split of binarised data as one text (N + 1), which begins with ``</s>`` as in fairseq."""
     dataset = data_utils.load_indexed_dataset(os.path.join(args.data, args.subset), dictionary)
     if dataset is None or not len(dataset):
         raise UsageError(f"--subset {args.subset}: not found in {args.data}")
@@ -109,9 +109,9 @@ def read_text(args: Namespace, dictionary: Dictionary) -> Tensor:
 
 
 def choose_windows(size: int, args: Namespace) -> Tensor:
-    """End positions of the windows, the same for every length, in a text of *size* tokens.
+    """End positions of the windows in a text of *size* tokens, the same for every length.
 
-    Windows are spread over the text if ``--tokens`` limits their number.
+    If ``--tokens`` limits the number of windows, they are spread over the text.
 
     Returns:
         (W,), the index after the last token of each window.
@@ -132,10 +132,10 @@ def mean_loss(
     """Mean loss over the last tokens of all windows, in bits per token.
 
     Args:
-        text: (N + 1); token i + 1 is predicted from those up to i.
-        windows: their end positions, (W,).
+        text: (N + 1); token i + 1 is predicted from the tokens up to i.
+        windows: the end positions of windows, (W,).
         length: tokens per window.
-        args: ``--last`` and ``--max-tokens``, which a single window may exceed.
+        args: ``--last``, and ``--max-tokens``, the size of batches, which one window may exceed.
     """
     total = 0.0
     before = torch.arange(-length, 0)
@@ -153,17 +153,17 @@ def mean_loss(
 def measure(run: Run, args: Namespace) -> Measurement:
     """Measure one run at every length that its model can read."""
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    remedy = "give the data folder that it was trained on, and override no sizes"
+    remedy = "give the data folder of its training, and override no sizes"
     loaded = load(run.path, {**run.overrides, "data": args.data}, device=device, remedy=remedy)
     longest = longest_context(loaded.model)
     lengths = [length for length in args.lengths if length <= longest]
     if not lengths:
         raise UsageError(
             f"--lengths {args.lengths[0]}: {run.name} has a table of {longest:g} positions; add "
-            "a length that fits"
+            "a shorter length"
         )
     if lengths != args.lengths:
-        told = f"{run.name}: its table ends at {longest:g} positions, and so does its curve"
+        told = f"{run.name}: its table ends at {longest:g} positions, as does its curve"
         print(told, file=sys.stderr)
     text = read_text(args, loaded.task.source_dictionary)
     windows = choose_windows(len(text) - 1, args)
@@ -176,7 +176,7 @@ def measure(run: Run, args: Namespace) -> Measurement:
 
 
 def curves_of(measurements: Sequence[Measurement]) -> Dict[str, Dict[int, List[float]]]:
-    """The perplexities of the runs of each name, by the lengths that all of them read."""
+    """For each name and each length that all its runs read, the perplexities of these runs."""
     runs: Dict[str, List[Measurement]] = {}
     for each in measurements:
         runs.setdefault(each.run.name, []).append(each)
@@ -191,9 +191,9 @@ def curves_of(measurements: Sequence[Measurement]) -> Dict[str, Dict[int, List[f
 
 
 def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
-    """The table in Markdown, with a row per curve and a column per length."""
+    """The lines of a Markdown table, with a row per curve and a column per length."""
     scored = f"{measurements[0].tokens:,} tokens of {args.subset}"
-    what = f"Perplexity of {scored}, the last {args.last} of windows of these lengths:"
+    what = f"Perplexity of {scored}, the last {args.last} of each window, at these lengths:"
     head = ["name", *map(str, args.lengths)]
     rows = [head, ["---"] * len(head)]
     for name, curve in curves_of(measurements).items():
@@ -230,7 +230,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         figures.plot_runs(axes, curve, label=name, **figures.curve_style(number))
     for trained in sorted({each.run.trained for each in measurements}):
         axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
-        top = axes.get_xaxis_transform()  # y as a share of the height
+        top = axes.get_xaxis_transform()  # y is a share of the height
         axes.text(trained, 0.99, f" trained at {trained}", transform=top, va="top", color="grey")
     axes.set_xscale("log", base=2)
     axes.set_xticks(args.lengths)
@@ -242,14 +242,14 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         axis.set_minor_locator(ticker.NullLocator())
     axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, which fill the axes
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # outside: the curves fill the axes
     figures.save_figure(figure, args.output)
 
 
 def check_arguments(args: Namespace) -> None:
-    """Complete the arguments, in place, and refuse those that would fail after the measurement."""
+    """Complete the arguments in place; refuse early what would fail after the measurement."""
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
-        raise UsageError(f"{args.data}: no dict.txt there; give the output of fairseq-preprocess")
+        raise UsageError(f"{args.data}: has no dict.txt; give the output of fairseq-preprocess")
     try:
         lengths = sorted({int(number) for number in args.lengths.split(",")})
     except ValueError:
@@ -275,14 +275,14 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess")
     parser.add_argument("runs", nargs="+", metavar="NAME=CHECKPOINT")
     parser.add_argument("--output", required=True, type=Path, help="the figure to write")
-    parser.add_argument("--csv", type=Path, help="also write the perplexities")
+    parser.add_argument("--csv", type=Path, help="also write perplexities here")
     parser.add_argument("--lengths", required=True, metavar="L,L,...", help="context lengths")
     parser.add_argument("--last", type=int, metavar="K", help="tokens scored per window")
     parser.add_argument("--subset", default="valid", help="subset of DATA-BIN (valid)")
-    parser.add_argument("--tokens", type=int, help="score only this many, spread over the text")
+    parser.add_argument("--tokens", type=int, help="score about this many tokens, evenly spread")
     parser.add_argument("--max-tokens", type=int, default=8192, help="tokens per batch (8192)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--user-dir", help="a folder of your own encodings")
+    parser.add_argument("--user-dir", help="a folder with your own encodings")
     args = parser.parse_args(argv)
     fairseq_posenc.register()
     import_user_module(args)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A corpus for language models, to binary data in OUT/data-bin.
+# Turn a corpus for language models into binary data in OUT/data-bin.
 #   [SUBWORDS=byte-bpe] [SIZE=50000] [ARTICLES=] [WORKERS=N] prepare.sh KIND SOURCE OUT
 # KIND wikitext: SOURCE has the words of WikiText, {train,valid,test}.txt or wiki.{train,valid,test}.tokens.
-# KIND text8, enwik8: SOURCE is the file; its characters or bytes, 90 % to train, 5 % to validate, 5 % to test.
-# KIND subwords: SOURCE has running text, {train,valid}.jsonl, {"text": ...} a line, or .txt with blank lines
-# between documents; SUBWORDS are byte-bpe or sentencepiece. ARTICLES=1: SOURCE has WikiText; make each article a line.
+# KIND text8, enwik8: SOURCE is the file; 90 % of its characters or bytes train, 5 % validate, 5 % test.
+# KIND subwords: SOURCE has running text: {train,valid}.jsonl with one {"text": ...} per line, or .txt with blank lines
+# between documents. SUBWORDS: byte-bpe or sentencepiece. ARTICLES=1: SOURCE has WikiText; each article becomes a line.
 set -euo pipefail
 KIND=${1:?wikitext, text8, enwik8 or subwords} SOURCE=${2:?a folder or file} OUT=${3:?the folder to write}
 SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=${SIZE:-50000} ARTICLES=${ARTICLES:-} WORKERS=${WORKERS:-$(nproc)}
@@ -12,8 +12,8 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) EXAMPLES=$(cd "$(dirname "${B
 PART=$OUT/data-bin.part FILES=() PREFIXES=() DICTIONARY=()
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
+# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 case $KIND in
     wikitext | subwords)
         for split in train valid test; do
@@ -32,10 +32,10 @@ case $SUBWORDS in byte-bpe | sentencepiece) ;; *) die "SUBWORDS=$SUBWORDS: expec
 
 mkdir -p "$OUT"/{documents,symbols}
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another prepare.sh is at work there"
+flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait until it ends"
 SETTINGS="$KIND SUBWORDS=$SUBWORDS SIZE=$SIZE ARTICLES=$ARTICLES texts $(cat "${FILES[@]#*:}" | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
-[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 rm -rf "$PART" && mkdir "$PART"
 

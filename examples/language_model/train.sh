@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Train a language model with a position encoding as GPT-3's model of 125 M parameters, like RoFormer 4.6.
+# Train a language model with a position encoding, with the settings of GPT-3's 125 M model, as in RoFormer's section 4.6.
 #   [UPDATES=55000] [PRECISION=--fp16] train.sh ENCODING DATA SAVE_DIR [flags of fairseq-train, which win]
-# The flags are for 8 GPUs, 524,288 tokens an update; README.md has those for other machines and models.
-# Started again, it resumes.
+# The flags are for 8 GPUs and 524,288 tokens per update; README.md has flags for other machines and models.
+# If the script is started again, training resumes.
 set -euo pipefail
 ENCODING=${1:?a position encoding} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 UPDATES=${UPDATES:-55000} PRECISION=${PRECISION---fp16}

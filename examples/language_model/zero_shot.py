@@ -1,20 +1,20 @@
-"""Score a language model on published files without training: LAMBADA and multiple choice.
+"""Score a language model on LAMBADA or multiple choice, without further training.
 
     python zero_shot.py TASK FILE MODEL [--device cuda] [--limit N] [--output ANSWERS.jsonl]
 
-MODEL is a folder that `fairseq-posenc pack` wrote. FILE has one JSON object a line:
+MODEL is a folder that `fairseq-posenc pack` wrote. FILE has one JSON object per line:
 
-    lambada    {"text": "..."}: the last word is to be predicted
+    lambada    {"text": "..."}: the model predicts the last word
     hellaswag  {"activity_label": "...", "ctx": "...", "endings": [...], "label": 0}
     arc        {"question": {"stem": "...", "choices": [{"text": "...", "label": "A"}, ...]},
                "answerKey": "A"}: ARC and OpenBookQA
-    piqa       {"goal": "...", "sol1": "...", "sol2": "..."}, the labels in FILE-labels.lst
+    piqa       {"goal": "...", "sol1": "...", "sol2": "..."}; labels are in FILE-labels.lst
     choices    {"context": "...", "choices": [...], "label": 0}: anything else
 
-It prints one JSON object. Of LAMBADA: `accuracy`, the share of last words whose tokens are each the
-most probable, and `perplexity` of the last word. Of the others: `accuracy`, the share of questions
-whose right choice has the highest log-probability given the text before it, and
-`accuracy_by_token`, the same with log-probabilities divided by the number of tokens.
+The output is one JSON object. LAMBADA has `accuracy`, the percentage of last words all of whose
+tokens are the most probable ones, and `perplexity`, that of last words. Other tasks have
+`accuracy`, the percentage of questions whose correct choice has the highest log-probability after
+the context, and `accuracy_by_token`, the same with log-probabilities divided by numbers of tokens.
 """
 
 import itertools
@@ -34,18 +34,18 @@ from torch import Tensor
 
 import fairseq_posenc
 
-BLOCK = 64  # questions that are scored together
-BATCH = 4000  # most tokens that are scored together, padding included
+BLOCK = 64  # number of questions scored together
+BATCH = 4000  # maximum tokens scored together, padding included
 
 
 class Question(NamedTuple):
-    """A text and what may follow it.
+    """A context and its possible continuations.
 
     Args:
         where: file and line, for messages.
-        context: the text.
-        choices: each with the space before it.
-        label: the number of the right one, from 0.
+        context: the text before the choices.
+        choices: the possible continuations, each with the space before it.
+        label: the index of the correct choice, from 0.
     """
 
     where: str
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 def field(entry: Any, name: str, kind: type, where: str) -> Any:
-    """The value of an entry of an object, which has to be of type *kind*."""
+    """The value of the key *name* of an object, which has to be of type *kind*."""
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
         sys.exit(f"{where}: has no {name} that is a {kind.__name__}")
@@ -63,22 +63,22 @@ def field(entry: Any, name: str, kind: type, where: str) -> Any:
 
 
 def lambada(entry: Dict[str, Any], where: str) -> Question:
-    """The last word of a passage."""
+    """A passage, and its last word as the only choice."""
     context, _, word = field(entry, "text", str, where).strip().rpartition(" ")
     if not context.strip():
-        sys.exit(f"{where}: a single word; expected a passage, whose last word is predicted")
+        sys.exit(f"{where}: text: is a single word; expected a passage of several words")
     return Question(where, context.rstrip(), [f" {word}"], 0)
 
 
 def hellaswag(entry: Dict[str, Any], where: str) -> Question:
-    """The four endings of a description, after the activity and the beginning."""
+    """The activity and the beginning of a description, and its possible endings."""
     activity, beginning = (field(entry, name, str, where) for name in ("activity_label", "ctx"))
     context = f"{activity}: {beginning}"
     return _question(where, context, field(entry, "endings", list, where), entry.get("label"))
 
 
 def arc(entry: Dict[str, Any], where: str) -> Question:
-    """The choices of a question, whose labels are letters or digits."""
+    """A question and its choices, whose labels are letters or digits."""
     question, right = entry.get("question"), field(entry, "answerKey", str, where)
     offered = field(question, "choices", list, where)
     labels = [field(choice, "label", str, where) for choice in offered]
@@ -90,13 +90,13 @@ def arc(entry: Dict[str, Any], where: str) -> Question:
 
 
 def piqa(entry: Dict[str, Any], where: str) -> Question:
-    """Two ways to reach a goal."""
+    """A goal, and two ways to reach it."""
     goal, *found = (field(entry, name, str, where) for name in ("goal", "sol1", "sol2"))
     return _question(where, f"Question: {goal} Answer:", found, entry.get("label"))
 
 
 def choices(entry: Dict[str, Any], where: str) -> Question:
-    """Choices after any text."""
+    """Any text, and choices that may follow it."""
     context = field(entry, "context", str, where)
     return _question(where, context, field(entry, "choices", list, where), entry.get("label"))
 
@@ -105,7 +105,7 @@ def _question(where: str, context: str, found: Sequence[str], label: Any) -> Que
     if len(found) < 2:
         sys.exit(f"{where}: expected a list of at least two choices")
     if not all(isinstance(text, str) and text.strip() for text in [context, *found]):
-        sys.exit(f"{where}: the text and the choices have to be texts that are not empty")
+        sys.exit(f"{where}: the context and the choices have to be strings that are not empty")
     if str(label) not in map(str, range(len(found))):
         sys.exit(f"{where}: label {label!r}: expected a number from 0 to {len(found) - 1}")
     return Question(where, context.rstrip(), [f" {text.strip()}" for text in found], int(label))
@@ -121,7 +121,7 @@ TASKS: Dict[str, Callable[[Dict[str, Any], str], Question]] = {
 
 
 def questions(task: str, path: str) -> Iterator[Question]:
-    """The questions of a published file; leaves with one line at the first mistake."""
+    """Yield the questions of a published file; the first mistake ends the program with one line."""
     beside = re.sub(r"(\.jsonl?)?$", "-labels.lst", path, count=1)
     labels = None
     if task == "piqa" and os.path.isfile(beside):
@@ -152,11 +152,11 @@ def _blocks(asked: Iterator[Question]) -> Iterator[List[Question]]:
 
 
 class Continuation(NamedTuple):
-    """The score of a text that follows another.
+    """The score of a continuation after its context.
 
     Args:
-        log_probabilities: of each symbol of the text given all before it; natural logarithms.
-        greedy: whether each symbol is the most probable one at its place.
+        log_probabilities: of each token given all tokens before it, as natural logarithms.
+        greedy: whether each token is the most probable one at its position.
     """
 
     log_probabilities: List[float]
@@ -164,10 +164,10 @@ class Continuation(NamedTuple):
 
 
 def first_new(context: Tensor, whole: Tensor) -> int:
-    """The number of tokens that a text (T,) and its beginning (S,) have in common at the start.
+    """The index of the first token of a text (T,) that differs from its context (S,).
 
-    The subwords of the beginning may change if something follows it; those that change belong to
-    the continuation.
+    The subwords of the context may change if something follows the context; subwords that change
+    count as part of the continuation.
     """
     shared = min(len(context), len(whole))
     differs = context[:shared].ne(whole[:shared]).nonzero()
@@ -176,13 +176,13 @@ def first_new(context: Tensor, whole: Tensor) -> int:
 
 @torch.no_grad()
 def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Continuation]:
-    """Score texts that follow others; the two are split into subwords as one text.
+    """Score continuations of contexts; each pair is split into subwords as one text.
 
     Texts that are too long for the model lose their beginning.
 
     Args:
         hub: fairseq's hub interface to a language model.
-        pairs: a text, and what follows it, with the space between them if there is one.
+        pairs: contexts and continuations; a continuation includes the space before it.
 
     Raises:
         SystemExit: a continuation has no token, or more than the model accepts.
@@ -195,7 +195,7 @@ def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Cont
         counts.append(len(whole) - 1 - first_new(contexts[context], whole[:-1]))
         if not 0 < counts[-1] < longest:
             sys.exit(
-                f"continuation {number} of the list has {counts[-1]} tokens, and the model accepts "
+                f"continuation {number} of the list has {counts[-1]} tokens; the model accepts "
                 f"1 to {longest - 1}"
             )
         texts.append(whole[-longest:])
@@ -211,7 +211,7 @@ def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Cont
         rows = model.get_normalized_probs(model(**inputs), log_probs=True).cpu()
         for row, number in zip(rows, batch):
             end, count = lengths[number] - 1, counts[number]
-            scored = row[end - count : end]  # row T predicts token T: the input has one more
+            scored = row[end - count : end]  # row T predicts token T, as inputs have one more
             tokens = texts[number][end - count : end]
             values = scored.gather(1, tokens[:, None])[:, 0].tolist()
             found[number] = Continuation(values, bool(scored.argmax(1).eq(tokens).all()))
@@ -226,8 +226,8 @@ def answers(hub: Any, asked: Iterator[Question]) -> Iterator[Dict[str, Any]]:
         asked: the questions.
 
     Returns:
-        for each question its place, its label, and of each choice the log-probability, the number
-        of tokens, and whether they are the most probable ones.
+        for each question its place and label, and for each choice the log-probability, the number
+        of tokens, and whether every token is the most probable one.
     """
     for block in _blocks(asked):
         pairs = [(question.context, choice) for question in block for choice in question.choices]
@@ -253,7 +253,7 @@ def summary(task: str, given: Sequence[Dict[str, Any]]) -> Dict[str, float]:
     if task == "lambada":
         mean = math.fsum(answer["log_probabilities"][0] for answer in given) / count
         right = sum(answer["greedy"][0] for answer in given)
-        # the perplexity of a model that knows nothing may be too large for a number
+        # the perplexity of an untrained model may exceed the range of float
         perplexity = math.exp(-mean) if -mean < 700 else math.inf
         return {"words": count, "accuracy": 100 * right / count, "perplexity": perplexity}
     plain = by_token = 0
@@ -275,9 +275,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("task", choices=list(TASKS))
     parser.add_argument("file")
     parser.add_argument("model", help="a model folder")
-    parser.add_argument("--device", default="cpu", help="cpu, or a device of CUDA (cpu)")
+    parser.add_argument("--device", default="cpu", help="cpu, or a CUDA device like cuda:0 (cpu)")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N questions only")
-    parser.add_argument("--output", metavar="FILE", help="write the scores of every choice")
+    parser.add_argument("--output", metavar="FILE", help="write the scores of every choice to FILE")
     args = parser.parse_args(argv)
     if args.limit is not None and args.limit < 1:
         sys.exit(f"--limit {args.limit}: expected 1 or more")
@@ -287,7 +287,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     fairseq_posenc.register()
     hub = fairseq_posenc.from_pretrained(args.model, device=args.device)
     if not isinstance(getattr(hub, "task", None), LanguageModelingTask):
-        sys.exit(f"{args.model}: is no language model; give a folder of `fairseq-posenc pack`")
+        sys.exit(f"{args.model}: is no language model; give the folder of one")
     given = list(answers(hub, iter(asked)))
     if args.output:
         lines = [json.dumps(answer) + "\n" for answer in given]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Pre-train a Chinese model in the six stages of RoFormer's Table 4, each from the weights of the one before.
+# Pre-train a Chinese model in the six stages of RoFormer's Table 4; each stage starts from the previous stage's weights.
 #   [GPUS=8] [TOKENS=16384] [STAGES="512x256x200000 ..."] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR
 #   [flags of fairseq-train, which win]
-# A stage is: tokens per sample x samples per update x updates. A GPU takes up to TOKENS in a pass;
-# GPUS is the number of all processes. SAVE_DIR/stage1 and so on have checkpoints and train.log. Started
-# again, it resumes.
+# A stage is: tokens per sample x samples per update x updates. A GPU takes up to TOKENS in a pass; GPUS
+# is the total number of processes. SAVE_DIR/stage1 and so on have checkpoints and train.log. If the script
+# is started again, training resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 GPUS=${GPUS:-8} TOKENS=${TOKENS:-16384} PRECISION=${PRECISION---fp16} BEFORE=() number=0
@@ -14,7 +14,7 @@ for stage in $STAGES; do
     IFS=x read -r length samples updates <<<"$stage"
     passes=1 number=$((number + 1)) folder=$SAVE_DIR/stage$number
     while ((samples % (GPUS * passes) || samples * length > TOKENS * GPUS * passes)); do
-        ((++passes <= samples)) || { echo "train.sh: stage $stage: GPUS=$GPUS, TOKENS=$TOKENS: no equal passes" >&2; exit 1; }
+        ((++passes <= samples)) || { echo "train.sh: stage $stage: GPUS=$GPUS, TOKENS=$TOKENS do not divide the update into equal passes; change them" >&2; exit 1; }
     done
     mkdir -p "$folder"
     grep -qs 'done training' "$folder/train.log" || fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$folder" \

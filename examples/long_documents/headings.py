@@ -3,8 +3,8 @@
     python headings.py WIKITEXT OUT [WORDS]
 
 WIKITEXT has train.txt and valid.txt of WikiText. An article gives two examples: its first WORDS
-(4096) words without headings, once with the headings of their sections, and once with the headings
-of another article. OUT gets train.tsv and dev.tsv for examples/glue/prepare.sh own.
+(4096) words without headings, once with their own headings, and once with the headings of another
+article. OUT gets train.tsv and dev.tsv, which `examples/glue/prepare.sh own` reads.
 """
 
 import random
@@ -31,11 +31,11 @@ def _clean(line: str) -> str:
 
 
 def articles(lines: Iterable[str], words: int) -> Iterator[Article]:
-    """Yield the articles of a text of WikiText that have at least two headings.
+    """Yield the articles of WikiText that have at least two headings.
 
     Args:
         lines: the text.
-        words: longest body; later sections are left out, and so are their headings.
+        words: maximum length of a body; headings beyond it are left out.
     """
     headings: List[str] = []
     body: List[str] = []
@@ -52,18 +52,18 @@ def articles(lines: Iterable[str], words: int) -> Iterator[Article]:
 
 
 def examples(found: Sequence[Article], seed: int) -> Iterator[str]:
-    """Yield lines of TSV: every article with its own headings, and with those of another.
+    """Yield lines of TSV: every article with its own headings, and with another's headings.
 
     Args:
         found: the articles.
-        seed: the seed of the order, which decides whose headings are the wrong ones.
+        seed: the seed of the articles' order, which decides whose headings are wrong.
     """
     order = random.Random(seed).sample(list(found), len(found))
     for number, article in enumerate(order):
         others = [*order[number + 1 :], *order[:number]]
         wrong = next((o.headings for o in others if o.headings != article.headings), None)
         if wrong is None:
-            sys.exit("all articles have the same headings; give more of WikiText")
+            sys.exit("all articles have the same headings; give a longer part of WikiText")
         yield f"{article.headings}\t{article.body}\tyes\n"
         yield f"{wrong}\t{article.body}\tno\n"
 

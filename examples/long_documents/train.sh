@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Train a model on short samples, or train it further on longer ones, with another way to read them.
+# Train a model on short samples, or continue training on longer ones, with the attention or positions of SYSTEM.
 #   [SHORT=512] [WINDOW=512] [BLOCK=64] [PRECISION=--fp16] train.sh language|masked SYSTEM LENGTH DATA SAVE_DIR START [flags]
 # SYSTEM: rotary (as it is), base, yarn, linear, ntk, llama3, local, bigbird, favor, memory (language models),
-# or full, which leaves a model's own encoding. START is the checkpoint to go on with; START none begins anew.
-# Flags are those of fairseq-train, and win; an update has 131,072 tokens on 8 GPUs.
+# or full, which keeps the model's own encoding. START is the checkpoint to continue from, or none for a new model.
+# [flags] are those of fairseq-train, and win. An update has 131,072 tokens on 8 GPUs.
 set -euo pipefail
 PART=${1:?language or masked} SYSTEM=${2:?a system} LENGTH=${3:?tokens of a sample} DATA=${4:?the data-bin of prepare.sh}
 SAVE_DIR=${5:?a folder for checkpoints} START=${6:?a checkpoint, or none}
@@ -21,14 +21,14 @@ esac
 case $SYSTEM in
     rotary) WAY=() ;;
     full) WAY=() ROTARY=() ;;
-    base) WAY=(--rotary-base 160000) ;; # that of ModernBERT for 8,192 tokens
+    base) WAY=(--rotary-base 160000) ;; # ModernBERT's base for 8,192 tokens
     linear | ntk | yarn | llama3)
         WAY=(--rotary-scaling "$SYSTEM" --rotary-original-length "$SHORT" --rotary-scaling-factor $((LENGTH / SHORT))) ;;
     local) WAY=(--attention local --local-window "$WINDOW" "${GLOBAL[@]}") ;;
     bigbird) WAY=(--attention bigbird --bigbird-block-size "$BLOCK") ;;
-    favor) WAY=(--attention favor --linear-rotary inputs) ;; # estimates the attention of the short model
+    favor) WAY=(--attention favor --linear-rotary inputs) ;; # estimates the short model's attention
     memory) # segments of the short length, and a memory for the rest
-        [[ $PART == language ]] || die "memory: is for language models"
+        [[ $PART == language ]] || die "memory: is for language models only"
         SAMPLE=$SHORT WAY=(--task language_modeling_with_memory --memory-length $((LENGTH - SHORT))) ;;
     *) die "$SYSTEM: expected rotary, full, base, linear, ntk, yarn, llama3, local, bigbird, favor or memory" ;;
 esac
@@ -36,7 +36,7 @@ if [[ $START == none ]]; then
     UPDATES=20000 MODEL=(--arch "$ARCH" "--$SIDE-layers" 12 "--$SIDE-embed-dim" 768 "--$SIDE-ffn-embed-dim" 3072
         "--$SIDE-attention-heads" 12)
 else
-    FLAGS=$(fairseq-posenc model-flags "$START") # its architecture and shape
+    FLAGS=$(fairseq-posenc model-flags "$START") # the model's architecture and shape
     eval "MODEL=($FLAGS)"
     MODEL+=(--finetune-from-model "$START")
 fi

@@ -1,12 +1,12 @@
-"""Multiple choice, from the published files to texts for fairseq's sentence_ranking.
+"""Turn published multiple-choice files into texts for fairseq's sentence_ranking.
 
     python choices.py TASK SOURCE OUT
 
 TASK is race, c3, chid, copa, qnli or cail, SOURCE the folder with its files. OUT/input0/SPLIT gets
-the passages, OUT/input1/SPLIT and so on the question with one choice each (an empty line where
-there are fewer), and OUT/label/SPLIT the number of the right one, from 0. The splits are train,
-valid, and valid1 if the test set has answers; of RACE also valid2 and valid3, its middle and high
-schools.
+the passages, OUT/input1/SPLIT and so on the question with one choice each (an empty line if a
+question has fewer choices), and OUT/label/SPLIT the index of the correct choice, from 0. The splits
+are train, valid, and, if the test set has answers, valid1; for RACE also valid2 and valid3, its
+middle and high school parts.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ BLANK = "_"
 REACH = 200  # characters of a passage on either side of ChID's blank
 IDIOM = re.compile(r"#idiom\d*#")
 SENTENCE_END = "。！？!?"
-#: COPA's questions (Roemmele et al. 2011), by the word in its files.
+#: COPA's questions (Roemmele et al. 2011), keyed by the word in its files.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 #: GLUE's labels of QNLI: does the sentence answer the question?
 ANSWERS = {"entailment": True, "not_entailment": False}
-SENTENCES = 4  # the most for a question of QNLI: the answer and the first of the others
+SENTENCES = 4  # maximum per question of QNLI: its answer, and the first sentences without it
 CAIL = {"train": 6, "valid": 2, "valid1": 2}  # shares of the splits (RoFormer, section 4.5.3)
 
 
 class Record(NamedTuple):
-    """A passage, the question with each choice, and the number of the right one, if it is known."""
+    """A passage, the question with each choice, and the index of the correct choice, if known."""
 
     passage: str
     choices: List[str]
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 def record(passage: str, question: str, choices: Sequence[str], label: Optional[int]) -> Record:
-    """A record of one-line texts; a choice fills the question's blank, or follows the question."""
+    """A record with each text on one line; a choice fills the question's blank or follows it."""
     passage, question, *texts = (" ".join(text.split()) for text in (passage, question, *choices))
     if not all([passage, *texts]):
         raise ValueError("a text is empty")
@@ -70,12 +70,12 @@ def c3(entry: Any, _: Any) -> Iterator[Record]:
 
 
 def chid(entry: Any, answers: Dict[str, int]) -> Iterator[Record]:
-    """The records of a line of ChID; CLUE has the answers beside it."""
+    """The records of a line of ChID; *answers* are those of CLUE's separate file."""
     contents, candidates, right = entry["content"], entry["candidates"], entry.get("groundTruth")
     contents = [contents] if isinstance(contents, str) else contents
     blanks = [(text, found) for text in contents for found in IDIOM.finditer(text)]
     if not blanks or (right is not None and len(right) != len(blanks)):
-        raise ValueError(f"has {len(blanks)} blanks (#idiom#), and another number of answers")
+        raise ValueError(f"has {len(blanks)} blanks (#idiom#), not one for each answer")
     for number, (text, found) in enumerate(blanks):
         choices = candidates if isinstance(candidates[0], str) else candidates[number]
         label = answers.get(found.group()) if right is None else choices.index(right[number])
@@ -99,7 +99,7 @@ def cail(entry: Any, _: Any) -> Iterator[Record]:
 
 
 def qnli(rows: Any, _: Any) -> Iterator[Record]:
-    """The record of a question of QNLI with its sentences, if one answers it and others do not."""
+    """The record of a question of QNLI, if one of its sentences answers it and others do not."""
     right = [row for row in rows if ANSWERS[row["label"]]]
     wrong = [row for row in rows if not ANSWERS[row["label"]]]
     if len(right) == 1 and wrong:
@@ -109,7 +109,7 @@ def qnli(rows: Any, _: Any) -> Iterator[Record]:
 
 
 def parsed(text: str, place: str) -> Any:
-    """The JSON object of a text."""
+    """Parse a text as JSON; on a mistake, exit with a message that names *place*."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -117,26 +117,26 @@ def parsed(text: str, place: str) -> Any:
 
 
 def lines(path: Path) -> Iterator[Tuple[str, Any]]:
-    """The places and objects of a file with one object a line."""
+    """Yield the number and the JSON object of each line of a file."""
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         if line.strip():
             yield f"line {number}", parsed(line, f"{path}: line {number}")
 
 
 def array(path: Path) -> Iterator[Tuple[str, Any]]:
-    """The places and objects of a file with a list of objects."""
+    """Yield the number and the object of each entry in a file with one JSON list."""
     for number, entry in enumerate(parsed(path.read_text("utf-8"), str(path))):
         yield f"record {number}", entry
 
 
 def folder(path: Path) -> Iterator[Tuple[str, Any]]:
-    """The names and objects of the files in a folder."""
+    """Yield the name and the JSON object of each file in a folder."""
     for file in sorted(path.rglob("*.txt")):
         yield str(file.relative_to(path)), parsed(file.read_text("utf-8"), str(file))
 
 
 def questions(path: Path) -> Iterator[Tuple[str, Any]]:
-    """The rows of a TSV, by their question."""
+    """Yield each question of a TSV file with all its rows."""
     header, *rows = (line.split("\t") for line in path.read_text("utf-8").split("\n") if line)
     asked: Dict[str, List[Dict[str, str]]] = {}
     for row in rows:
@@ -147,7 +147,7 @@ def questions(path: Path) -> Iterator[Tuple[str, Any]]:
 
 
 class Task(NamedTuple):
-    """How the entries of files are read, the files of each split, and the most choices."""
+    """How entries are read, the files of each split, and the maximum number of choices."""
 
     entries: Callable[[Path], Iterator[Tuple[str, Any]]]
     read: Callable[[Any, Any], Iterator[Record]]
@@ -184,14 +184,12 @@ def read(task: Task, source: Path, pattern: str) -> List[Record]:
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             sys.exit(f"{path}: {place}: {type(error).__name__}: {error}")
         if left_out:
-            print(
-                f"{path}: left out {left_out} without a question and its choices", file=sys.stderr
-            )
+            print(f"{path}: left out {left_out} without a usable question", file=sys.stderr)
     return found
 
 
 def split_cail(found: Sequence[Record]) -> Dict[str, List[Record]]:
-    """The records by split, in the order of a hash of their text, each once."""
+    """Split the records by a hash of their texts; repeated records are dropped."""
     texts = {"\n".join([one.passage, *one.choices]): one for one in found}
     ordered = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
     sets, start, shares = {}, 0, 0
@@ -215,7 +213,7 @@ def main(name: str, source: str, out: str) -> None:
         if split in ("train", "valid") and (not known or len(known) < len(found)):
             sys.exit(f"{source}: {len(found)} questions for {split}, {len(known)} with answers")
         if not known or (split > "valid1" and len(known) == len(sets["valid1"])):
-            continue  # a test set without answers, or a part that is the whole test set
+            continue  # a test set without answers, or a part that equals the whole test set
         if max(len(one.choices) for one in known) > most:
             sys.exit(f"{source}: a question for {split} has more choices than any for train")
         columns = {"input0": [one.passage for one in known]}

@@ -3,10 +3,10 @@
     python made_up.py spans TEXT OUT.json QUESTIONS
     python made_up.py choices TEXT OUT.json QUESTIONS
 
-A passage has one word each of two or more kinds (year, month, other number, compass direction). The
-question names a kind, and the word of this kind is the answer: as a span in SQuAD's format,
-from at most 20 words, or as a choice in C3's, from at most 12. TEXT has one paragraph a line, in
-words separated by spaces, such as WikiText-2.
+A passage has words of at least two kinds (year, month, other number, compass direction), but only
+one word of each kind. The question names a kind, and the word of this kind is the answer: a span in
+SQuAD's format (passages of up to 20 words), or a choice in C3's format (up to 12 words). TEXT has
+one paragraph per line, with words separated by spaces, like WikiText-2.
 """
 
 import json
@@ -27,7 +27,7 @@ LONGEST = {"spans": 20, "choices": 12}
 
 
 def passages(path: str, longest: int) -> Iterator[Tuple[List[str], Dict[str, int]]]:
-    """Parts of the paragraphs of a text, with the places of words of two or more kinds."""
+    """Yield passages of a text, each with the index of its one word of each kind."""
     for line in Path(path).read_text("utf-8").split("\n"):
         words = line.split()
         for start in range(0, len(words) - longest // 2, longest):

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Reading comprehension, from the published files of a TASK to the data of fairseq-train in OUT/data-bin.
+# Turn the published files of a reading-comprehension TASK into data for fairseq-train in OUT/data-bin.
 #   [TRAIN=FILE] [VALID=FILE] prepare.sh squad|cmrc SOURCE MODEL OUT [flags of `fairseq-posenc reading prepare`]
 #   [LONGEST=128] [WORKERS=N] prepare.sh race|c3|chid|copa|qnli|cail SOURCE MODEL OUT
 # SOURCE has the published files, MODEL is the folder that `fairseq-posenc pack` wrote for the pre-trained
-# model. LONGEST: symbols of a question with its choice; longer ones lose their beginning.
+# model. LONGEST: maximum symbols of a question with its choice; longer ones lose their beginning.
 set -euo pipefail
 TASK=${1:?a task} SOURCE=${2:?the folder of its files} MODEL=${3:?a model folder} OUT=${4:?the folder to write}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) LONGEST=${LONGEST:-128} WORKERS=${WORKERS:-$(nproc)}
@@ -16,10 +16,10 @@ esac
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 mkdir -p "$OUT"
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another prepare.sh is at work there"
+flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait until it ends"
 SETTINGS="$TASK $SOURCE $FILES $MODEL $(cksum <"$MODEL/dict.txt") ${*:5}"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
-[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 rm -rf "$OUT/data-bin.part"
 

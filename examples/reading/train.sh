@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fine-tune a pre-trained model on a reading task, with the hyper-parameters of a paper.
 #   [LR=X] [BATCH=N] [EPOCHS=N] [PRECISION=--fp16] train.sh TASK DATA MODEL SAVE_DIR [flags of fairseq-train]
-# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model; a batch has
-# windows for spans, and questions for choices. Started again, it resumes.
+# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model; a batch has windows for
+# spans, and questions for multiple choice. If the script is started again, training resumes.
 set -euo pipefail
 TASK=${1:?a task} DATA=${2:?the data-bin of prepare.sh} MODEL=${3:?a model folder} SAVE_DIR=${4:?a folder for checkpoints}
 PRECISION=${PRECISION---fp16} WARMUP=10 LONGEST=64
@@ -21,12 +21,12 @@ FLAGS=(--adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --clip-norm 1.0 --pooler-drop
 case $TASK in
     squad) FLAGS=(--adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 0.0 --weight-decay 0.01 --separator-token 2) ;;
     race | copa | qnli) FLAGS=(--adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 0.0 --weight-decay 0.1 --separator-token 2) ;;
-    cail) FLAGS+=(--separator-token 2 --max-positions 512 --max-option-length 256) ;; # half for each case
+    cail) FLAGS+=(--separator-token 2 --max-positions 512 --max-option-length 256) ;; # half of the positions for each case
 esac
 if [[ $TASK == squad || $TASK == cmrc ]]; then
     FLAGS+=(--task span_prediction --criterion span_prediction --best-checkpoint-metric f1
         --longest-question 64 --longest-answer "$LONGEST")
-    EXAMPLES=$(fairseq-posenc reading windows "$DATA" "${FLAGS[@]}" "${@:5}") # a long passage has several windows
+    EXAMPLES=$(fairseq-posenc reading windows "$DATA" "${FLAGS[@]}" "${@:5}") # the number of windows; long passages have several
 else
     inputs=("$DATA"/input*) subsets=$(cd "$DATA/label" && echo valid*.label)
     FLAGS+=(--task sentence_ranking --criterion sentence_ranking --best-checkpoint-metric accuracy

@@ -1,8 +1,8 @@
-"""The answers of a fine-tuned model to a validation set: ``label<TAB>prediction``, line by line.
+"""Print the answers of a fine-tuned model: ``label<TAB>prediction`` for each example.
 
     python answers.py DATA --path CHECKPOINT --user-dir DIR >answers.tsv
 
-fairseq has no command that writes them; comparing systems example by example needs them.
+fairseq has no command for this, but comparing systems example by example needs it.
 """
 
 import sys
@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils, options, utils
 
 
 def main() -> None:
-    """Run the command line, which is that of fairseq-validate."""
+    """Run the command line, which has the flags of fairseq-validate."""
     args = options.parse_args_and_arch(options.get_validation_parser())
     utils.import_user_module(args)
     (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(

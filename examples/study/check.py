@@ -1,4 +1,4 @@
-"""Checks all that can be checked of a plan before its first training, with fairseq's own parsers.
+"""Check a plan before its first training, with fairseq's own parsers.
 
 python check.py plan.yaml [--gpus N]
 """
@@ -24,14 +24,14 @@ from trainings import Training
 import fairseq_posenc
 
 GENERATED_TASKS = Path(__file__).resolve().parents[1] / "generated_tasks"
-_NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
+_NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and folders do not affect results
 
 
 def parse(where: str, get_parser: Callable[[], Any], words: Sequence[str]) -> Any:
-    """The settings on a command line of fairseq.
+    """Parse a command line of fairseq into settings.
 
     Raises:
-        Wrong: the command line is wrong.
+        Wrong: fairseq refuses the command line; the message begins with *where*.
     """
     said = io.StringIO()
     try:
@@ -40,21 +40,21 @@ def parse(where: str, get_parser: Callable[[], Any], words: Sequence[str]) -> An
     except SystemExit as error:
         lines = [line for line in said.getvalue().splitlines() if line.strip()] or [str(error)]
         raise plans.Wrong(f"{where}: {lines[-1].partition('error: ')[2] or lines[-1]}") from None
-    except Exception as error:  # whatever the plug-in or fairseq says of a value
+    except Exception as error:  # whatever the plug-in or fairseq raises for a value
         raise plans.Wrong(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def check(plan: Dict[str, Any], gpus: int) -> None:
-    """Check data, flags, systems that are the same, and what a search could not do.
+    """Check data and flags, and refuse systems that are equal and searches that cannot choose.
 
     Raises:
-        Wrong: naming the system, the flag, and what would work.
+        Wrong: the message names the system, the flag, and what would work.
     """
     folder = str(GENERATED_TASKS) if plan["recipe"] == "generated" else ""
     import_user_module(argparse.Namespace(user_dir=plan["user_dir"] or folder or None))
     known = studies.measures(plan)
     for name in plan["measures"]:
-        need(name in known, f"measures: {name}: unknown; there are {', '.join(known)}")
+        need(name in known, f"measures: {name}: unknown; known: {', '.join(known)}")
     seen: Dict[str, str] = {}
     scored: Set[str] = set()
     for one in trainings.trainings(plan):
@@ -62,7 +62,7 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
         for path in trainings.starts(plan, one):
             need(Path(path).is_file(), f"{where}: {path}: no such file to start from")
         if one.seed != plan["seeds"][0] or one.task != trainings.tasks_of(plan)[0]:
-            continue  # seeds and generated tasks have the same flags
+            continue  # all seeds and all generated tasks have the same flags
         folder = trainings.folder_of(plan, one.system, one.task)
         _check_data(plan, folder, one)
         flags = trainings.merge(plan["base"], trainings.flags_of(plan, one))
@@ -79,7 +79,7 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
         settings = {k: v for k, v in vars(args).items() if k not in _NO_SETTINGS}
         same = seen.setdefault(repr((model, sorted(settings.items(), key=str))), one.system)
         need(same == one.system, f"{where}: is the same model as {same}, with the same settings")
-        if one.system not in scored:  # what follows a training is the same for all values
+        if one.system not in scored:  # scoring is the same for all values of the search
             _check_average(plan, flags, where)
             _check_scoring(plan, one, [folder, *task])
         scored.add(one.system)
@@ -111,13 +111,13 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
             Path(f, "dict.txt").read_text(encoding="utf-8")
             for f in (folder, f"{plan['finetune']['data']}/{name}/data-bin/input0")
         ]
-        need(words[0] == words[1], f"finetune: {name}: has another dictionary than {folder}")
+        need(words[0] == words[1], f"finetune: {name}: its dictionary is not that of {folder}")
 
 
 def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> None:
     for kind, count in plan["average"].items():
         lora = count > 1 and flags.get("--lora-base")
-        need(not lora, f"average: {where}: low-rank matrices are not averaged; drop average")
+        need(not lora, f"average: {where}: low-rank matrices cannot be averaged; drop average")
         every = 1
         if kind == "updates" and count > 1:
             every = trainings.whole(flags, "--save-interval-updates", f"average: {kind}: {where}")
@@ -152,7 +152,7 @@ def _check_scoring(plan: Dict[str, Any], one: Training, words: List[str]) -> Non
             start = [task.folder, "--task", "sentence_prediction", "--save-dir", "x"]
             args = parse(f"finetune: {name}", options.get_training_parser, [*start, *given])
             models = [ARCH_MODEL_REGISTRY[a] for a in (args.arch, plan["base"].get("--arch"))]
-            text = f"finetune: --arch {args.arch}: is another model than that of the base"
+            text = f"finetune: --arch {args.arch}: is not the model of the base"
             need(models[0] == models[1], f"{text}; give --arch and its shape in finetune: flags")
 
 
@@ -161,7 +161,7 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("plan")
     parser.add_argument("--gpus", type=int, default=0)
-    parser.add_argument("--base", default="{}", help="flags to change in the base, as JSON")
+    parser.add_argument("--base", default="{}", help="flags that change the base, as JSON")
     args = parser.parse_args(argv)
     logging.disable(logging.CRITICAL)
     fairseq_posenc.register()

@@ -1,8 +1,8 @@
-"""What the logs and outputs of a run's commands say, as JSON: parts of its ``result.json``.
+"""Print what the logs and outputs of a run's commands say, as parts of ``result.json``.
 
     python collect.py train train.log >train.json
 
-Each subcommand prints what it read; ``result`` puts the parts together.
+Each subcommand prints a JSON object; ``result`` joins such objects into a run's result.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from logs import Part, losses, stage, train
 from result import choose, read, result
 from scores import answers, bleu, documents, extrapolation, lengths
 
-#: For each subcommand, the function that reads what its arguments name.
+#: For each subcommand, a function that reads the files in its arguments.
 READERS: Dict[str, Callable[[Any], Part]] = {
     "stage": lambda args: {},
     "train": lambda args: train(args.files[0]),
@@ -43,9 +43,9 @@ def main(argv: Sequence[str]) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=list(READERS))
-    parser.add_argument("files", nargs="*", help="what is read")
+    parser.add_argument("files", nargs="*", help="files to read")
     parser.add_argument("--log", help="the log with the command and its time")
-    parser.add_argument("--stage", default="", help="the stage to which the command's time counts")
+    parser.add_argument("--stage", default="", help="the stage under which the time is listed")
     for flag in ("suffix", "subset", "references", "sources", "target", "key", "positive", "task"):
         parser.add_argument(f"--{flag}", default="")
     parser.add_argument("--names", nargs="*", default=[])

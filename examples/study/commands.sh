@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# What the commands of the Snakefile share.
+# Functions for the commands of the Snakefile.
 set -euo pipefail
 
-# alone FOLDER: waits until no other process works there, such as one of an earlier start
+# alone FOLDER: waits until no other process, such as one of an earlier start, works in FOLDER
 alone() { mkdir -p "$1" && exec 9>>"$1/lock" && flock 9; }
 
-# logged LOG COMMAND...: appends the command, what it prints, and its seconds to a log
+# logged LOG COMMAND...: runs COMMAND; appends the command, its output and its seconds to LOG
 logged() {
     local log=$1
     shift
@@ -13,13 +13,13 @@ logged() {
     (set -x && "$@") >>"$log" 2>&1 && echo "seconds $SECONDS" >>"$log"
 }
 
-# diverged LOG: whether a training ended because its loss diverged; this counts as the worst result
+# diverged LOG: succeeds if the training ended because its loss diverged, which counts as the worst result
 diverged() { tail -n 20 "$1" | grep -q ^FloatingPointError || { tail -n 20 "$1" >&2 && return 1; }; }
 
-# trained JSON OUTPUT: if the training has diverged, writes an empty OUTPUT and ends the job
+# trained JSON OUTPUT: if JSON says that the training diverged, writes an empty OUTPUT and ends the job
 trained() { ! grep -q '"error"' "$1" || { echo '{}' >"$2" && exit 0; }; }
 
-# gpus N: chooses N of this machine's GPUs, each shared by as few jobs as possible
+# gpus N: chooses the N GPUs of this machine that the fewest jobs use
 gpus() {
     local all got=() slot lock
     [[ $1 != 0 && -z ${SLURM_JOB_ID:-} ]] || return 0

@@ -1,4 +1,4 @@
-"""What the logs of fairseq's commands say."""
+"""Read the logs of fairseq's commands."""
 
 import json
 import platform
@@ -27,7 +27,7 @@ def lines_of(path: str) -> List[str]:
 
 
 def fields_of(line: str) -> Dict[str, Any]:
-    """The fields of a line of a log in JSON; none if it has none."""
+    """The JSON object in a line of a log; empty if there is none."""
     start = line.find("{")
     try:
         found = json.loads(line[start:]) if start >= 0 else {}
@@ -37,7 +37,7 @@ def fields_of(line: str) -> Dict[str, Any]:
 
 
 def stage(log: str, name: str) -> Part:
-    """The commands in a log, and their seconds as those of the stage *name*."""
+    """The commands in a log, and the seconds that they took, listed under the stage *name*."""
     lines = lines_of(log)
     plug_in = _output("fairseq-posenc", "path")
     commands = [match.group(1) for match in map(_COMMAND.fullmatch, lines) if match]
@@ -51,7 +51,7 @@ def stage(log: str, name: str) -> Part:
 def train(log: str) -> Part:
     """Size, length, time, memory and learning curve, from the whole log of a training.
 
-    What was logged twice, because the training was interrupted in between, counts once.
+    Entries that an interrupted training logged again when it resumed count once.
     """
     lines = lines_of(log)
     epochs: Dict[int, Dict[str, Any]] = {}
@@ -95,7 +95,7 @@ def train(log: str) -> Part:
 
 
 def environment() -> Dict[str, str]:
-    """Versions, and the name of the device."""
+    """The versions of packages, and the name of the device."""
     found = {name: _version(name) for name in ("fairseq", "fairseq-fixed") if _version(name)}
     device = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     if not device and Path("/proc/cpuinfo").exists():
@@ -127,7 +127,7 @@ def losses(log: str, subset: str, suffix: str, words: int = 0) -> Part:
     """Loss in bits and perplexity, from the log of fairseq-validate or fairseq-eval-lm.
 
     Args:
-        words: the number of words of the text, for its perplexity by word; 0 if not asked for.
+        words: the number of words of the text, for the perplexity per word; 0 for no such score.
     """
     found: Dict[str, float] = {}
     tokens = 0

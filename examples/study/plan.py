@@ -1,6 +1,6 @@
-"""The plan of a study: what its keys may hold.
+"""Read the plan of a study, and check the values of its keys.
 
-The Snakefile and the scripts beside it read this; neither PyTorch nor fairseq is imported.
+The Snakefile and the scripts beside it import this; neither PyTorch nor fairseq is imported.
 """
 
 import difflib
@@ -10,18 +10,18 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 import yaml
 
-Flags = Dict[str, Any]  # a value by flag; True if a flag has none, False drops a flag of the base
+Flags = Dict[str, Any]  # value by flag; True: a flag without value; False: drop a flag of the base
 
 
 class Wrong(Exception):
-    """Something in a plan is wrong; the text is one line."""
+    """A mistake in a plan; the message is one line."""
 
 
 # --- the file
 
 
 class _Loader(yaml.SafeLoader):
-    """Keeps numbers as they are written (1e-3), and refuses a key that is given twice."""
+    """Keeps numbers as they are written (1e-3), and refuses a key that occurs twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Dict[Any, Any]:
         keys = [key.value for key, _ in node.value if key.value != "<<"]
@@ -38,7 +38,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def need(true: Any, text: str) -> None:
-    """Raise ``Wrong(text)`` unless something is true."""
+    """Raise ``Wrong(text)`` if *true* is false."""
     if not true:
         raise Wrong(text)
 
@@ -118,7 +118,7 @@ def _named(read: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
 
 def _keys(**known: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
     def keys(value: Any) -> Dict[str, Any]:
-        need(isinstance(value, dict), f"expected some of {', '.join(known)}")
+        need(isinstance(value, dict), f"expected a mapping with keys among {', '.join(known)}")
         for key in value:
             close = difflib.get_close_matches(str(key), known, 1)
             instead = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
@@ -172,13 +172,13 @@ def _edges(value: Any) -> List[str]:
 
 
 def _tasks(read: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
-    """Reads a list of names, or settings by name."""
+    """A reader of a list of names, or of settings keyed by name."""
     named = _named(lambda one: read(one or {}))
     return lambda value: named(dict.fromkeys(value) if isinstance(value, list) else value)
 
 
 def lengths(value: Any) -> List[int]:
-    """The lengths in a text or list such as ``1-8`` or ``[1-19:2, 30]``, in increasing order."""
+    """Parse lengths such as ``1-8`` or ``[1-19:2, 30]``, and return them in increasing order."""
     found: Set[int] = set()
     for part in ",".join(value if isinstance(value, list) else [_text(value)]).split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+)(?::(\d+))?)?\s*", part)
@@ -200,7 +200,7 @@ _FINETUNE = _keys(
     lr=_several(_text),
 )
 
-#: The keys that each recipe has besides those of all recipes.
+#: The keys that only some recipes have, by recipe.
 RECIPES: Dict[str, Dict[str, Callable[[Any], Any]]] = {
     "translation": {"decode": _flags, "subset": _several(_part)},
     "masked_lm": {"finetune": _FINETUNE},
@@ -238,7 +238,7 @@ USUAL: Dict[str, Any] = {"title": "", "about": "", "measures": [], "average": {}
 USUAL.update(search_edges=[], validate={}, decode={}, finetune={}, generated={}, extrapolation={})
 USUAL.update(subset=[], words={}, gpus=1, user_dir="", baseline="")
 
-#: Flags that the study sets, and what to write instead.
+#: Flags that the study sets itself, and the key of the plan to use instead.
 RESERVED = {
     "--seed": "seeds",
     **dict.fromkeys(("--max-update", "--max-epoch", "--stop-time-hours"), "budget"),
@@ -253,10 +253,10 @@ def load(path: str, base: Optional[Flags] = None) -> Dict[str, Any]:
     """Read a plan.
 
     Args:
-        base: flags to change in the base of the plan.
+        base: flags that replace flags of the plan's base.
 
     Raises:
-        Wrong: naming the file, the key, its value, and what would work.
+        Wrong: the message names the file, the key, its value, and what would work.
     """
     try:
         found = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
@@ -279,29 +279,29 @@ def _checked(found: Any, base: Flags) -> Dict[str, Any]:
     for where, flags in given.items():
         for flag in flags:
             need(flag not in RESERVED, f"{where}: {flag}: give {RESERVED.get(flag)} instead")
-    need(plan["search"] or not plan["search_edges"], "search_edges: there is no search")
+    need(plan["search"] or not plan["search_edges"], "search_edges: needs search")
     known = ", ".join(plan["systems"])
     fits = not plan["baseline"] or plan["baseline"] in plan["systems"]
-    need(fits, f"baseline: {plan['baseline']}: no such system; there are {known}")
+    need(fits, f"baseline: {plan['baseline']}: no such system; known: {known}")
     for key in {"documents": ("choices", "documents")}.get(plan["recipe"], ()):
         need(key in plan["data"], f"data: {key}: missing; see documents.yaml")
     early = next((part for part in plan["subset"] if "@" in part), "")
     fits = not early or plan["average"].get("updates", 1) > 1
-    need(fits, f"subset: {early}: give the number to average, such as average: {{updates: 5}}")
+    need(fits, f"subset: {early}: say how many to average, as in average: {{updates: 5}}")
     if plan["recipe"] == "generated":
         need(plan["generated"].get("tasks"), "generated: tasks: missing; give [copy, reverse]")
-        need(not plan["average"], "average: has no meaning for the recipe generated")
+        need(not plan["average"], "average: is not possible for the recipe generated")
         for name in plan["generated"]["tasks"]:
             one = generated(plan, name)
             for key in ("lengths", "test_lengths"):
                 need(key in one, f"generated: {name}: {key}: missing; give for example 1-8")
             longest = max(one["lengths"])
             fits = {length > longest for length in one["test_lengths"]} == {True, False}
-            need(fits, f"generated: {name}: test_lengths: need some up to {longest}, some beyond")
+            need(fits, f"generated: {name}: test_lengths: need lengths up to {longest} and beyond")
     return plan
 
 
 def generated(plan: Dict[str, Any], task: str) -> Dict[str, Any]:
-    """The settings of a generated task: its own, and those that all tasks share."""
+    """The settings of a generated task: its own, and the settings that all tasks share."""
     shared = {key: value for key, value in plan["generated"].items() if key != "tasks"}
     return {"family": "language_modeling", **shared, **plan["generated"]["tasks"][task]}

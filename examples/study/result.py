@@ -1,4 +1,4 @@
-"""A run's result from its parts, and the value that a search chooses."""
+"""Join the parts of a run's result, and choose the best value of a search."""
 
 import json
 import math
@@ -11,13 +11,13 @@ from logs import Part
 
 
 def choose(trials: Sequence[str]) -> Part:
-    """The value of a search with the lowest mean of the validation losses.
+    """Choose the value of a search with the lowest mean validation loss.
 
     Args:
-        trials: for each value and seed ``FLAG VALUE=FILE,FILE``, whose losses are averaged.
+        trials: ``FLAG VALUE=FILE,FILE`` for each value and seed; the files' losses are averaged.
 
     Returns:
-        the ``value``, and the losses ``tried``, one for each seed, of every value with which no
+        the best ``value``, and in ``tried`` the losses of all seeds for each value with which no
         training diverged.
     """
     found: Dict[str, List[float]] = {}
@@ -31,13 +31,13 @@ def choose(trials: Sequence[str]) -> Part:
 
 
 def read(path: str) -> Part:
-    """A part that was written before."""
+    """Read a part of a result from its file."""
     found: Part = json.loads(Path(path).read_text(encoding="utf-8"))
     return found
 
 
 def together(trainings: Dict[str, Part], controls: Sequence[str]) -> Part:
-    """One part for the trainings of all generated tasks of a run."""
+    """Join the parts of a run's trainings on all generated tasks into one part."""
     chosen = [task for task in trainings if task not in controls] or list(trainings)
     points = [{one["update"]: one for one in trainings[task]["curve"]} for task in chosen]
     curve = []
@@ -68,18 +68,18 @@ def result(
     rest: Sequence[Part],
     controls: Sequence[str],
 ) -> Part:
-    """The result of a run; the texts that it names are copied to its *folder*.
+    """Join a run's result from its parts; the texts that it names are copied to *folder*.
 
     Args:
-        about: what the plan says of the run.
-        trainings: the part of the training of each generated task, or of the only training.
-        rest: the other parts.
-        controls: generated tasks that means leave out.
+        about: entries from the plan, such as system, seed and flags.
+        trainings: the part of each training, keyed by generated task; by "" for other recipes.
+        rest: all other parts.
+        controls: generated tasks that are left out of means.
     """
     found: Part = {"status": "done", "error": "", "commands": [], **about}
     whole = next(iter(trainings.values())) if "" in trainings else together(trainings, controls)
     failed = [one["error"] for one in trainings.values() if "error" in one]
-    if "" in trainings:  # the loss comes from validating the scored checkpoint
+    if "" in trainings:  # the loss comes from the validation of the scored checkpoint
         whole = {**whole, "scores": {}}
     for part in (whole, *rest):
         _add(found, part)
@@ -106,7 +106,7 @@ def _copied(place: Any, folder: str) -> Any:
 
 
 def _add(found: Part, more: Part) -> None:
-    """Add entries to nested dictionaries; lists grow, and seconds add up."""
+    """Add entries to a nested dictionary; lists of commands are joined, integers are summed."""
     for key, value in more.items():
         if isinstance(value, dict):
             _add(found.setdefault(key, {}), value)

@@ -12,11 +12,11 @@ from typing import Dict, Sequence
 
 from logs import Part, fields_of, lines_of
 
-ENOUGH = 90.0  # a model breaks at a length with a lower percentage of right outputs
+ENOUGH = 90.0  # a model breaks at a length where fewer percent of the outputs are correct
 
 
 def bleu(generated: str, references: str, sources: str, target: str, suffix: str) -> Part:
-    """Write translations, references and sources beside each other, and score them with sacreBLEU.
+    """Write translations, references and sources to files, and score translations by sacreBLEU.
 
     Args:
         generated: the output of fairseq-generate.
@@ -32,7 +32,7 @@ def bleu(generated: str, references: str, sources: str, target: str, suffix: str
         "references": lines_of(references),
     }
     if sorted(best) != list(range(len(written["references"]))):
-        said = f"{references}: {len(written['references'])} lines, and {len(best)} translations"
+        said = f"{references}: {len(written['references'])} lines, but {len(best)} translations"
         sys.exit(f"{said}; give the raw text of the same subset")
     if Path(sources).exists() and len(lines_of(sources)) == len(best):
         written["sources"] = lines_of(sources)
@@ -58,19 +58,19 @@ def bleu(generated: str, references: str, sources: str, target: str, suffix: str
 
 
 def extrapolation(table: str) -> Part:
-    """Perplexity by length of the context, from the table of extrapolation.py."""
+    """Perplexities keyed by context length, from the CSV table of extrapolation.py."""
     with open(table, encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     return {"extrapolation": {row["length"]: float(row["perplexity"]) for row in rows}}
 
 
 def answers(tables: Sequence[str], key: str, names: Sequence[str], positive: str) -> Part:
-    """The scores of a task at the learning rate whose first score is the best.
+    """The scores of a task at the learning rate with the best first score.
 
     Args:
-        tables: labels and predictions, one for each rate.
-        names: the scores.
-        positive: the label whose F1 counts.
+        tables: files of labels and predictions, one for each rate.
+        names: the names of the scores.
+        positive: the label for which F1 is computed.
     """
     found = {table: _of_answers(table, names, positive) for table in tables}
     best = max(tables, key=lambda table: found[table][names[0]])
@@ -93,16 +93,16 @@ def _of_answers(table: str, names: Sequence[str], positive: str) -> Dict[str, fl
         "pearson": lambda: scipy.pearsonr(right, given)[0],
         "spearman": lambda: scipy.spearmanr(right, given)[0],
     }
-    constant = 1 in (len(set(right)), len(set(given)))  # which has no correlation
+    constant = 1 in (len(set(right)), len(set(given)))  # no correlation is defined
     zero = [name for name in ("mcc", "pearson", "spearman") if constant]
     return {name: 0.0 if name in zero else round(100 * compute[name](), 2) for name in names}
 
 
 def lengths(log: str, task: str, trained: int) -> Part:
-    """The percentage of right outputs of a generated task by length, and its scores.
+    """The percentage of correct outputs of a generated task at each length, and its scores.
 
     Args:
-        trained: the longest length of the training.
+        trained: the longest training length.
     """
     found: Dict[int, float] = {}
     for fields in map(fields_of, lines_of(log)):
@@ -126,7 +126,7 @@ def lengths(log: str, task: str, trained: int) -> Part:
 
 
 def documents(choices: Sequence[str], hypotheses: str, references: str, target: str) -> Part:
-    """Accuracies of contrastive choices, and BLEU by sentence and by document.
+    """Accuracies of contrastive choices, and BLEU of sentences and of whole documents.
 
     Args:
         choices: the files of contrastive.py, each ``SUFFIX=FILE``.

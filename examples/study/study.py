@@ -1,6 +1,6 @@
 """The runs of a study, and the file ``plan.yaml`` that describes them to the report.
 
-Read by the Snakefile; neither PyTorch nor fairseq is imported.
+The Snakefile imports this; neither PyTorch nor fairseq is imported.
 """
 
 import json
@@ -38,19 +38,19 @@ _CHOICES = {
     "near": "right choices, decided up to 3 sentences before",
     "far": "right choices, decided farther before",
 }
-#: Generated tasks that models are expected to fail; means over tasks leave them out.
+#: Generated tasks that models are expected to fail; they are left out of means over tasks.
 CONTROLS = ("parity", "counting")
 
-Measures = Dict[str, Tuple[str, str, str]]  # what is better, a label and a unit, by name
+Measures = Dict[str, Tuple[str, str, str]]  # by name: higher or lower is better; label; unit
 
 
 def name_of(part: str) -> str:
-    """The name of a part of the data without the update of ``test@1200``."""
+    """The name of a part of the data: ``test`` for ``test@1200``."""
     return part.partition("@")[0]
 
 
 def parts(plan: Dict[str, Any]) -> Dict[str, str]:
-    """The parts of the data that are scored, with the suffixes of the names of their scores.
+    """The scored parts of the data, with the suffixes that they add to the names of scores.
 
     ``test@1200`` is ``test``, scored with the averaged checkpoint of update 1,200.
     """
@@ -61,7 +61,7 @@ def parts(plan: Dict[str, Any]) -> Dict[str, str]:
 
 
 def measures(plan: Dict[str, Any]) -> Measures:
-    """The scores that a plan can compare."""
+    """The scores that a plan can compare, by name."""
     recipe, found = plan["recipe"], {}  # type: str, Measures
     if recipe in ("translation", "language_model"):
         losses = {
@@ -101,13 +101,13 @@ def measures(plan: Dict[str, Any]) -> Measures:
     return {**found, **_LOSSES}
 
 
-# --- runs that are there already, of version 0.2
+# --- existing runs of version 0.2
 
 
 class Archived(NamedTuple):
     """A finished run of version 0.2 in the study's folder."""
 
-    name: str  # of its folder
+    name: str  # the name of the run's folder
     value: str  # what the search had chosen
 
 
@@ -139,7 +139,7 @@ def archived(plan: Dict[str, Any], study: str) -> Dict[Tuple[str, int], Archived
 
 
 def _plain(value: Any) -> Any:
-    """A value in which 1e-3 and 0.001 are the same."""
+    """A value in a form in which 1e-3 and 0.001 are equal."""
     if isinstance(value, dict):
         return {flag: _plain(one) for flag, one in value.items()}
     if isinstance(value, list):
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def _renamed(tried: Dict[str, Any], search: Dict[str, List[str]]) -> Dict[str, Any]:
-    """What an earlier version tried, with the values as the plan writes them."""
+    """The losses that an earlier version found, under the values as the plan writes them."""
     names = {_plain(value): f"{flag} {value}" for flag in search for value in search[flag]}
     return {names.get(_plain(name.partition(" ")[2]), name): tried[name] for name in tried}
 
@@ -159,10 +159,10 @@ def _renamed(tried: Dict[str, Any], search: Dict[str, List[str]]) -> Dict[str, A
 def write(
     plan: Dict[str, Any], study: str, runs: List[str], chosen: Dict[str, Dict[str, Any]]
 ) -> None:
-    """Write ``plan.yaml`` of a study: the plan, what the search chose, and the names of the runs.
+    """Write ``plan.yaml`` of a study: the plan, the choices of the search, and the runs' names.
 
     Args:
-        chosen: the chosen ``value`` and the losses ``tried``, by system whose search is over.
+        chosen: the chosen ``value`` and the losses ``tried`` of each system whose search is over.
     """
     path = Path(study, "plan.yaml")
     before: Dict[str, Any] = {}
@@ -195,7 +195,7 @@ def write(
 
 
 def make_words(plan: Dict[str, Any], task: str) -> List[str]:
-    """The flags with which the data of a generated task are made."""
+    """The flags of make.py for the data of a generated task."""
     found = {f"--{key.replace('_', '-')}": v for key, v in generated(plan, task).items()}
     own = ["--user-dir", plan["user_dir"]] if plan["user_dir"] else []
     return own + [
@@ -206,13 +206,13 @@ def make_words(plan: Dict[str, Any], task: str) -> List[str]:
 
 
 def contexts(plan: Dict[str, Any], folder: str) -> List[str]:
-    """The numbers of sentences read before a choice: that of training, then those of the plan."""
+    """The context sizes at which choices are scored: that of training, then those of the plan."""
     lines = Path(folder, "text.settings").read_text(encoding="utf-8").splitlines()
     (trained,) = (line.partition("=")[2] for line in lines if line.startswith("CONTEXT="))
     return [trained.split(",")[-1], *map(str, plan["extrapolation"].get("lengths", []))]
 
 
 def choices(plan: Dict[str, Any], folder: str, scored: str) -> List[str]:
-    """The scores of choices in a folder, by the suffix of their names."""
+    """``SUFFIX=FILE`` for the scores of choices in a folder, one for each context size."""
     first, *more = contexts(plan, folder)
     return [f"={scored}/choices-{first}.json", *(f"_{n}={scored}/choices-{n}.json" for n in more)]

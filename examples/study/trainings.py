@@ -1,6 +1,6 @@
 """The trainings and fine-tunings of a plan: their flags, and the digests that name their folders.
 
-The Snakefile and the scripts beside it read this; neither PyTorch nor fairseq is imported.
+The Snakefile and the scripts beside it import this; neither PyTorch nor fairseq is imported.
 """
 
 import functools
@@ -17,18 +17,18 @@ from plan import Flags, Wrong, generated, need
 
 
 def merge(*parts: Flags) -> Flags:
-    """The flags of all parts; later parts override earlier ones, and False drops a flag."""
+    """Merge flags; later parts override earlier parts, and False drops a flag."""
     together = {flag: value for part in parts for flag, value in part.items() if flag != "data"}
     return {flag: value for flag, value in together.items() if value is not False}
 
 
 def words(flags: Flags) -> List[str]:
-    """The words of flags on a command line."""
+    """Flags as the words of a command line."""
     return [w for f, v in flags.items() for w in ([f] if v is True else [f, str(v)])]
 
 
 def whole(flags: Flags, flag: str, where: str, usual: int = 0) -> int:
-    """The value of a flag that has to be a whole number above 0; of a list, the first."""
+    """The value of a flag, which has to be a whole number above 0; of a list, the first entry."""
     first = str(flags.get(flag, usual or "nothing")).strip("[]() ").split(",")[0].strip()
     fits = first.isdecimal() and int(first)
     need(fits, f"{where}: {flag} {first}: expected a whole number above 0")
@@ -39,7 +39,7 @@ def whole(flags: Flags, flag: str, where: str, usual: int = 0) -> int:
 
 
 class Training(NamedTuple):
-    """A training: a system with a seed, a value of the search, and a generated task if any."""
+    """A system, a seed, a value of the search, and a generated task or an empty name."""
 
     system: str
     seed: int
@@ -48,27 +48,27 @@ class Training(NamedTuple):
 
 
 def flags_of(plan: Dict[str, Any], one: Training) -> Flags:
-    """The flags of a system beyond the base, with what the search tries or has chosen."""
+    """The flags of a system beyond the base, with the training's value of the search."""
     own = plan["systems"][one.system]
     return {**own, **{flag: one.value for flag in plan["search"] if one.value}}
 
 
 def folder_of(plan: Dict[str, Any], system: str, task: str = "") -> str:
-    """The data folder of a system; of a generated task, the folder that the study makes."""
+    """The data folder of a system or, for a generated task, the folder that the study makes."""
     folder = str(plan["systems"][system].get("data", plan["data"]["folder"]))
     made = [generated(plan, task), digest(plan["user_dir"], "*.py")] if task else []
     return f"{folder}/{task}-{key_of(*made)}" if task else folder
 
 
 def pair(plan: Dict[str, Any], folder: str) -> Tuple[str, str]:
-    """The source and the target language: the plan's, or those in the names of the data's files."""
+    """The source and target languages, from the plan or else from the names of the data files."""
     named = (re.match(r"train\.(\w+)-(\w+)\.\w+\.idx", p.name) for p in _files(folder, "train.*"))
     source, target = next((m.groups() for m in named if m), ("SOURCE", "TARGET"))
     return plan["data"].get("source_lang", source), plan["data"].get("target_lang", target)
 
 
 def task_words(plan: Dict[str, Any], one: Training) -> List[str]:
-    """The words that select fairseq's task, and set it up."""
+    """The words of a command line that select and configure fairseq's task."""
     recipe = plan["recipe"]
     if recipe == "generated":
         family = generated(plan, one.task)["family"]
@@ -83,7 +83,7 @@ def task_words(plan: Dict[str, Any], one: Training) -> List[str]:
 
 
 def training_words(plan: Dict[str, Any], one: Training) -> List[str]:
-    """The words of a training between its ``--save-dir`` and the format of its log."""
+    """The words of fairseq-train between ``--save-dir`` and ``--log-format``."""
     usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
     if plan["recipe"] == "generated":
         usual["--criterion"] = "answer_cross_entropy"
@@ -106,7 +106,7 @@ def starts(plan: Dict[str, Any], one: Training) -> List[str]:
 
 
 def passes(plan: Dict[str, Any], one: Training) -> int:
-    """The passes that make up a batch on the number of GPUs for which the plan is made."""
+    """``--update-freq``, for the number of GPUs for which the plan is made."""
     return whole(merge(plan["base"], flags_of(plan, one)), "--update-freq", one.system, 1)
 
 
@@ -124,19 +124,19 @@ def _budget(plan: Dict[str, Any], flags: Flags) -> List[str]:
 def _saving(plan: Dict[str, Any]) -> List[str]:
     if "epochs" in plan["average"]:
         return ["--keep-last-epochs", str(plan["average"]["epochs"])]
-    # the checkpoints that test@1200 averages are kept until the run has its result
+    # checkpoints to be averaged for test@1200 are kept until the run has its result
     earlier = any("@" in part for part in plan["subset"])
     kept = -1 if earlier else plan["average"].get("updates", 1)
     return ["--no-epoch-checkpoints", "--keep-interval-updates", str(kept)]
 
 
 def tasks_of(plan: Dict[str, Any]) -> List[str]:
-    """The generated tasks of a plan; one without a name for the other recipes."""
+    """The generated tasks of a plan; one with an empty name for other recipes."""
     return list(plan["generated"].get("tasks", [""]))
 
 
 def values_of(plan: Dict[str, Any]) -> List[str]:
-    """The values that the search may try, those at its edges first and last; or one, empty."""
+    """The values that the search may try, its edges first and last; without a search, [""]."""
     (values,) = plan["search"].values() or [[""]]
     return [*plan["search_edges"][:1], *values, *plan["search_edges"][1:]]
 
@@ -156,15 +156,15 @@ def trainings(plan: Dict[str, Any]) -> List[Training]:
 
 
 def key_of(*content: Any) -> str:
-    """Eight hexadecimal digits that stand for what decides a result."""
+    """Eight hexadecimal digits of a hash of everything that determines a result."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 @functools.lru_cache(maxsize=None)
 def digest(place: str, *names: str) -> str:
-    """A digest of a file, or of the files in a folder whose names match; empty without any.
+    """A digest of a file, or of a folder's files with matching names; empty if there are none.
 
-    The names, the sizes and 4 MiB at either end count; times and the folder's own place do not.
+    It depends on names, sizes, and 4 MiB at either end, but not on times or the folder's path.
     """
     found = hashlib.sha256()
     files = list(_files(place, *names)) if place else []
@@ -186,9 +186,9 @@ def _files(place: str, *names: str) -> List[Path]:
 
 
 def key_of_training(plan: Dict[str, Any], one: Training) -> str:
-    """What decides a training: flags, data, the checkpoint it starts from, and own code."""
+    """A hash of what determines a training: flags, data, starting checkpoints and own code."""
     folder = folder_of(plan, one.system, one.task)
-    # the data of a generated task follow from its settings, which are in the folder's name
+    # settings determine a generated task's data, and their hash is in the folder's name
     data = Path(folder).name if one.task else digest(folder, "dict*", "train*", "valid*")
     files = [data, digest(plan["user_dir"], "*.py"), *map(digest, starts(plan, one))]
     return key_of(task_words(plan, one), sorted(training_words(plan, one)), plan["gpus"], files)
@@ -201,7 +201,7 @@ def name_of(plan: Dict[str, Any], one: Training) -> str:
 
 
 def device_words(plan: Dict[str, Any], one: Training, gpus: int) -> List[str]:
-    """The words that train on *gpus* GPUs, or on the CPU if 0, with the batch of the plan."""
+    """The words that keep the plan's batch size on *gpus* GPUs, or on the CPU if 0."""
     share, processes = plan["gpus"], max(1, gpus)
     more = ["--update-freq", str(passes(plan, one) * share // processes)]
     here = ["--distributed-world-size", str(processes), *([] if gpus else ["--cpu"])]
@@ -230,7 +230,7 @@ USUAL_FINETUNING: Flags = {  # as in examples/glue
 
 
 class Task(NamedTuple):
-    """A task to fine-tune on, as its folder describes it and the plan changes it."""
+    """A task to fine-tune on, with the settings of its folder and the changes of the plan."""
 
     name: str
     folder: str
@@ -239,7 +239,7 @@ class Task(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its name in results: lower case, letters and digits."""
+        """The task's name in results: lower-case letters and digits."""
         return re.sub(r"\W", "", self.name.lower())
 
     @property
@@ -249,15 +249,15 @@ class Task(NamedTuple):
 
     @property
     def positive(self) -> str:
-        """The label whose F1 counts."""
+        """The label for which F1 is computed."""
         return str(self.flags.get("--positive-label", "1"))
 
 
 def finetuned(plan: Dict[str, Any], name: str) -> Task:
-    """A task of a plan.
+    """The fine-tuning task *name* of a plan.
 
     Raises:
-        Wrong: the folder is not that of a task.
+        Wrong: the task's folder has no data of examples/glue.
     """
     asked = plan["finetune"]
     folder = Path(asked["data"], name, "data-bin")
@@ -274,7 +274,7 @@ def finetuned(plan: Dict[str, Any], name: str) -> Task:
 
 
 def flags_in(words: List[str]) -> Flags:
-    """The flags in the words of a command line; those without a value are switches."""
+    """Parse the words of a command line into flags; flags without a value become True."""
     found: Flags = {}
     for word, following in zip(words, [*words[1:], "--"]):
         if word.startswith("--"):
@@ -283,12 +283,12 @@ def flags_in(words: List[str]) -> Flags:
 
 
 def rates(plan: Dict[str, Any], task: Task) -> List[str]:
-    """The learning rates; the best one is used."""
+    """The learning rates to try; the scores of the best one count."""
     return list(plan["finetune"].get("lr") or [str(task.flags["--lr"])])
 
 
 def finetuning_words(plan: Dict[str, Any], task: Task, rate: str, seed: int) -> List[str]:
-    """The words of a fine-tuning after its ``--save-dir``."""
+    """The words of fairseq-train after ``--save-dir``, for a fine-tuning."""
     best = {"--best-checkpoint-metric": task.scores[0], "--lr": rate}
     chosen = merge(task.flags, best)
     where = f"finetune: {task.name}"

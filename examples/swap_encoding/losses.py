@@ -1,4 +1,4 @@
-"""Print what another position encoding costs a trained model, from the logs of run.sh.
+"""Print the losses of a trained model with another position encoding, from the logs of run.sh.
 
 python losses.py FOLDER
 """
@@ -14,7 +14,7 @@ SIZES = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]
 
 
 def fields_of(line: str) -> Dict[str, Any]:
-    """The fields of a line of fairseq's log in JSON; none if it has none."""
+    """The JSON object in a line of fairseq's log; empty if there is none."""
     start = line.find('{"')
     try:
         return dict(json.loads(line[start:])) if start >= 0 else {}
@@ -23,14 +23,14 @@ def fields_of(line: str) -> Dict[str, Any]:
 
 
 def main() -> None:
-    """Print a row for each validation, and the update at which the loss is won back."""
+    """Print each validation loss, and the update at which the original loss is reached again."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the OUT of run.sh")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the SAVE_DIR of run.sh")
     folder = parser.parse_args().folder
     logs: List[List[str]] = []
     for path in (folder / "original.log", folder / "train.log"):
         if not path.is_file():
-            sys.exit(f"{path}: is not there; run run.sh first")
+            sys.exit(f"{path}: no such file; run run.sh first")
         logs.append(path.read_text(encoding="utf-8", errors="replace").split("\n"))
     validated = [found for found in map(fields_of, logs[0]) if "valid_loss" in found]
     sizes = [match.groups() for match in map(SIZES.search, logs[1]) if match]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Give a trained model another position encoding, and see what that costs.
+# Give a trained model another position encoding, train it further, and print the losses.
 #   [PART=all] [UPDATES=1000] [OVERRIDES=TEXT] run.sh ENCODING CHECKPOINT DATA SAVE_DIR [flags of fairseq-train, which win]
 # CHECKPOINT is a translation model, masked language model or language model of this plug-in or of fairseq,
-# DATA the data that it was trained on. PART, what is trained: all, attention (with its layer norms and the
-# encoding) or lora (matrices of low rank beside its projections). OVERRIDES: "{'arch': 'transformer'}" for a
-# model of fairseq whose architecture has another name. Started again, it resumes.
+# DATA its training data. PART is what is trained: all, attention (with its layer norms and the encoding), or
+# lora (low-rank matrices beside the attention's projections). OVERRIDES: "{'arch': 'transformer'}" for a fairseq
+# model whose architecture another plug-in registers. If the script is started again, training resumes.
 set -euo pipefail
 ENCODING=${1:?a position encoding} CHECKPOINT=${2:?a checkpoint} DATA=${3:?a data folder} SAVE_DIR=${4:?a folder for checkpoints}
 UPDATES=${UPDATES:-1000} OVERRIDES=${OVERRIDES:-} DEVICE=() TASK=translation
@@ -15,7 +15,7 @@ case ${PART:=all} in
     lora) START=(--lora-base "$CHECKPOINT" --lora-rank 8 --lora-layers 'q_proj,k_proj,v_proj,out_proj') ;;
     *) echo "run.sh: PART=$PART: expected all, attention or lora" >&2 && exit 1 ;;
 esac
-# Shape, task and loss of the model, as flags.
+# The model's shape, task and loss as flags.
 FLAGS=$(fairseq-posenc model-flags "$CHECKPOINT" --position-encoding "$ENCODING" ${OVERRIDES:+--model-overrides "$OVERRIDES"})
 eval "MODEL=($FLAGS)"
 for ((n = 0; n < ${#MODEL[@]}; n++)); do [[ ${MODEL[n]} != --task ]] || TASK=${MODEL[n + 1]}; done

@@ -20,16 +20,16 @@ Pair = Tuple[str, str]
 
 SINGULAR = ("the", "the", "the", "a", "a", "this", "every", "my", "your", "his", "her", "our")
 PLURAL = ("the", "the", "bare", "this", "two", "three", "ten", "my", "your", "his", "her", "our")
-OWNED_BY = ("the", "this", "my", "our")  # determiners of a possessor
+OWNED_BY = ("the", "this", "my", "our")  # determiners of an owner
 TENSES = ("present",) * 5 + ("past",) * 5 + ("can", "should", "will", "may", "want to", "have to")
 PLACE_PREPOSITIONS = (("in", "in"), ("behind", "hinter"), ("in front of", "vor"))
 COMPANIONS = (("with", "mit", DAT), ("for", "für", ACC), ("without", "ohne", ACC))
 PLAIN_VERBS = [verb for name, verb in VERBS.items() if name not in BELIEF_VERBS]
-MAX_FRUITLESS_DRAWS = 2000  # in a row without a new sentence: the grammar is exhausted
+MAX_FRUITLESS_DRAWS = 2000  # after this many in a row, the grammar counts as exhausted
 
 
 class Sampler:
-    """Draws sentences from the grammar; equal seeds draw equal sentences."""
+    """Draws sentences from the grammar; equal seeds give equal sentences."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -50,7 +50,7 @@ class Sampler:
     def phrase(
         self, kinds: Iterable[str], chance: float, others: Sequence[Optional[Phrase]] = ()
     ) -> Phrase:
-        """A noun phrase or, for persons, a pronoun that none of the others is."""
+        """A noun phrase or, for persons, perhaps a pronoun that is not among *others*."""
         if "person" in kinds and self.maybe(chance):
             taken = [other.person for other in others if other and not other.noun]
             return self.random.choice([p for p in PRONOUNS if p.person not in taken])
@@ -115,7 +115,7 @@ class Sampler:
 
 
 def is_natural(clause: Clause) -> bool:
-    """False for odd German: kein or nicht with every, or a person twice in a clause."""
+    """False for odd German: negation with "every" or an indefinite dative, or a noun twice."""
     phrases = [p for p in (clause.subject, clause.dative, clause.accusative) if p]
     nouns = [p.noun for p in phrases if p.noun]
     if len(set(nouns)) < len(nouns):
@@ -126,7 +126,7 @@ def is_natural(clause: Clause) -> bool:
 
 
 def draw_pairs(count: int, seed: int) -> List[Pair]:
-    """Draw `count` pairs, with no source and no target sentence twice.
+    """Draw `count` pairs without repeated source or target sentences.
 
     Raises:
         ValueError: the grammar has fewer sentences than requested.
@@ -138,7 +138,7 @@ def draw_pairs(count: int, seed: int) -> List[Pair]:
         sentence = sampler.sentence()
         fruitless += 1
         if fruitless > MAX_FRUITLESS_DRAWS:
-            raise ValueError(f"the grammar gave only {len(pairs):,} sentences")
+            raise ValueError(f"the grammar has only about {len(pairs):,} sentences; ask for fewer")
         if not all(is_natural(c) for c in (sentence.main, sentence.subordinate) if c):
             continue
         source, target = sentence.pair()
@@ -150,14 +150,14 @@ def draw_pairs(count: int, seed: int) -> List[Pair]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write to a temporary file first, so that a reader never finds a partial one."""
+    """Write lines to a temporary file, and rename it, so that no partial file is ever read."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     os.replace(str(partial), str(path))
 
 
 def write_corpus(folder: Path, sizes: Dict[str, int], seed: int) -> None:
-    """Draw all splits together and write them as {split}.en and {split}.de."""
+    """Draw all splits together, and write each as {split}.en and {split}.de."""
     pairs = draw_pairs(sum(sizes.values()), seed)
     folder.mkdir(parents=True, exist_ok=True)
     for split, size in sizes.items():

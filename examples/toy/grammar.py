@@ -1,8 +1,8 @@
-"""A small English-German grammar: one structure, realised in both languages.
+"""A small English-German grammar: each structure is realised in both languages.
 
 Articles and adjectives agree with their noun in gender, number and case, verbs with their subject.
-Clauses have three German word orders: verb second, verb first after a fronted clause, and verb
-final. The German of a sentence is a function of its English.
+German clauses have three word orders: verb second, verb first after a fronted clause, and verb
+final. Each English sentence determines its German translation.
 """
 
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class NounPhrase:
         return [w for w in words if w] + (self.owner.german(GEN) if self.owner else [])
 
     def with_kein(self) -> Optional["NounPhrase"]:
-        """The phrase negated by kein, or None if it takes nicht instead."""
+        """The phrase negated by "kein", or None if "nicht" has to negate it."""
         return replace(self, determiner="no") if self.determiner in INDEFINITE else None
 
 
@@ -106,7 +106,7 @@ class Prepositional(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """One clause; `tense` is "present", "past" or a modal's English (a key of MODALS)."""
+    """One clause; `tense` is "present", "past" or an English modal (a key of MODALS)."""
 
     subject: Phrase
     verb: Verb
@@ -145,7 +145,7 @@ class Clause(NamedTuple):
         return words
 
     def german_verbs(self) -> Tuple[str, List[str]]:
-        """The finite verb, and the end of the clause: prefix, participle or infinitive."""
+        """The finite verb, and the words that end the clause: prefix, participle or infinitive."""
         person, verb = self.subject.person, self.verb
         if self.tense in MODALS:
             return conjugate_german(MODALS[self.tense].german, person), [verb.infinitive]
@@ -170,7 +170,7 @@ class Clause(NamedTuple):
         return words + ([self.predicate.german] if self.predicate else [])
 
     def german(self, order: str = "second") -> List[str]:
-        """The German clause, its verb "second", "first" (after a fronted clause) or "final"."""
+        """The German clause with its verb "second", "first" (after a fronted clause) or "final"."""
         finite, closing = self.german_verbs()
         subject, middle = self.subject.german(NOM), self.german_middle()
         if order == "final":
@@ -187,7 +187,7 @@ class Clause(NamedTuple):
 class Modal(NamedTuple):
     base: str
     german: str
-    negative: str  # form of an auxiliary; "" for a full verb, negated with do
+    negative: str  # negated form of an auxiliary; "" if "do" forms the negation
 
     def english(self, person: int, negated: bool) -> List[str]:
         if self.negative:
@@ -208,7 +208,7 @@ MODALS = {
 
 
 class Sentence(NamedTuple):
-    """A main clause, alone or with a clause joined by that, because or if (before it or after)."""
+    """A main clause, perhaps with a subordinate clause before or after it."""
 
     main: Clause
     conjunction: str = ""

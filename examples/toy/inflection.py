@@ -1,4 +1,4 @@
-"""Inflection in the toy grammar: German cases and endings, and verbs of both languages."""
+"""Inflection in the toy grammar: German cases and endings, and the verbs of both languages."""
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
@@ -29,7 +29,7 @@ def ending(table: Endings, gender: str, case: int) -> str:
 
 
 class Determiner(NamedTuple):
-    """English singular and plural ("" if there is none), German stem, and two ending tables."""
+    """English singular and plural ("" for none), German stem, its endings, adjectives' endings."""
 
     english: Tuple[str, str]
     german: str
@@ -56,11 +56,11 @@ DETERMINERS = {
     "three": Determiner(("", "three"), "drei", None, STRONG),
     "ten": Determiner(("", "ten"), "zehn", None, STRONG),
 }
-INDEFINITE = ("a", "bare")  # negated by kein, not by nicht
+INDEFINITE = ("a", "bare")  # these phrases are negated by "kein"
 
 
 def noun_form(noun: Noun, plural: bool, case: int) -> str:
-    """German noun in number and case: dative plural -n, genitive, weak masculines (den Jungen)."""
+    """The German noun in a number and case, with dative plural -n and weak forms (den Jungen)."""
     if plural:
         takes_n = case == DAT and noun.german_plural[-1] not in "ns"
         return noun.german_plural + ("n" if takes_n else "")
@@ -69,7 +69,7 @@ def noun_form(noun: Noun, plural: bool, case: int) -> str:
 
 
 def conjugate_english(verb: str, person: int) -> str:
-    """Present tense of an English verb; before a particle, the first word is inflected."""
+    """Present tense of an English verb; only its first word is inflected (looks at)."""
     if verb == "be":
         return ("am", "are", "is", "are", "are")[person]
     if person != THIRD_SINGULAR:

@@ -1,4 +1,4 @@
-"""The words of the toy grammar: English forms, German forms and what they combine with."""
+"""The words of the toy grammar: English and German forms, and what words combine with."""
 
 from typing import FrozenSet, List, NamedTuple
 
@@ -24,10 +24,10 @@ class Verb(NamedTuple):
     english_past: str
     prefix: str  # separable prefix or ""
     german: str  # infinitive without the prefix
-    changed_stem: str  # stem with du and er, "" where it does not change
+    changed_stem: str  # stem with "du" and "er", or "" if it does not change
     participle: str
     auxiliary: str
-    dative: str  # the kind of noun that it takes, or ""
+    dative: str  # the kind of its dative object, or ""
     accusative: FrozenSet[str]
 
     @property
@@ -130,8 +130,8 @@ rich, reich, person
 quiet, ruhig, person animal place
 """
 
-# English, past, German (+ after a separable prefix)/stem of du and er, participle,
-# auxiliary, what it takes in the dative, in the accusative
+# English, past, German (+ follows a separable prefix)/stem with du and er, participle,
+# auxiliary, kind of the dative object, kinds of the accusative object
 VERB_TABLE = """
 be, was, sein, gewesen, sein, ,
 sleep, slept, schlafen/schläf, geschlafen, haben, ,

@@ -3,16 +3,16 @@
 
     paragraphs.py OUT [--train N] [--valid N] [--test N] [--choices N] [--seed N]
 
-OUT/{train,valid,test}.{en,de} have a sentence a line and a blank line after each document. The
-German of three kinds of sentence depends on a sentence before it, and on nothing else:
+OUT/{train,valid,test}.{en,de} have one sentence per line and a blank line after each document. In
+three kinds of sentence, an earlier sentence decides the German, and nothing else does:
 
-    it    "It is old." - "Er/Sie/Es ist alt.", by the gender of the last thing that was named
-    one   "My sister buys a new one." - "... einen neuen/eine neue/ein neues", by its gender, too
-    did   "The doctor did, too." - "Auch der Arzt hat geschlafen.", by what was done last
+    it    "It is old." - "Er/Sie/Es ist alt.", by the gender of the last thing named
+    one   "My sister buys a new one." - "... einen neuen/eine neue/ein neues", by the same gender
+    did   "The doctor did, too." - "Auch der Arzt hat geschlafen.", by the last action
 
-OUT/choices.json and OUT/documents/choices.{en,de} ask for each of them at each distance, in the
-format of ContraPro. What decides is drawn independently of the sentence, so that no model that sees
-the sentence alone is right more often than OUT/bounds.json says, except by chance.
+OUT/choices.json and OUT/documents/choices.{en,de} test each kind at each distance, in the format of
+ContraPro. The decision is drawn independently of the sentence, so a model that sees the sentence
+alone is right no more often than OUT/bounds.json says, except by chance.
 """
 
 import argparse
@@ -34,7 +34,7 @@ ONE = {gender: Noun("one", "ones", gender, "", "", "", THING) for gender in GEND
 INTRANSITIVE = [
     verb for verb in PLAIN_VERBS if not (verb.dative or verb.accusative or verb.english == "be")
 ]
-#: Verbs of sentences that name no thing and cannot be meant by "did": about persons, not past.
+#: Verbs of sentences that decide nothing: their objects are persons, and their tense is not past.
 ABOUT_PERSONS = [
     verb
     for verb in PLAIN_VERBS
@@ -44,30 +44,30 @@ TRANSITIVE = [verb for verb in PLAIN_VERBS if "thing" in verb.accusative and not
 NOT_PAST = ("present", "present", "present", "can", "should", "will", "may", "want to", "have to")
 DETERMINERS = ("the", "a", "this", "my", "your", "his", "her", "our")
 KINDS = ("it", "one", "did")
-NEAR, FAR = 3, 6  # the largest distance in the corpus, and in the choices
-SENTENCES = (4, 8)  # in a document of the corpus
+NEAR, FAR = 3, 6  # the largest distances in the corpus and in the choices
+SENTENCES = (4, 8)  # at least and at most in a document
 
 
 class Line(NamedTuple):
     """A sentence of a document."""
 
     pair: Tuple[str, str]  # English and German
-    wrong: Sequence[str] = ()  # the German if something else had been said before
+    wrong: Sequence[str] = ()  # German sentences, if other things had been said before
     words: Tuple[str, str] = ("", "")  # the English word that is decided, and its translation
 
 
 class Episode(NamedTuple):
-    """Sentences of which the first decides the last."""
+    """Sentences, the first of which decides the last."""
 
     lines: List[Line]
     kind: str
 
 
 class Documents(Sampler):
-    """Draws documents; equal seeds draw equal ones."""
+    """Draws documents; equal seeds give equal documents."""
 
     def clause_of(self, **parts: Any) -> Tuple[str, str]:
-        """A natural clause with *parts*; see :class:`Clause`."""
+        """Draw a natural clause from *parts*: arguments of :class:`Clause`, or functions."""
         while True:
             found = {name: part() if callable(part) else part for name, part in parts.items()}
             clause = Clause(**found)
@@ -80,7 +80,7 @@ class Documents(Sampler):
         return NounPhrase(noun, determiner=self.random.choice(("the", "my", "your", "our")))
 
     def thing(self, noun: Noun) -> NounPhrase:
-        """A phrase with a thing in the singular, which may be one of :data:`ONE`."""
+        """A noun phrase of a thing in the singular; *noun* may be one of :data:`ONE`."""
         fitting = [a for a in ADJECTIVES.values() if "thing" in a.kinds]
         return NounPhrase(
             noun,
@@ -89,7 +89,7 @@ class Documents(Sampler):
         )
 
     def between(self) -> Line:
-        """A sentence that decides nothing, and that nothing decides."""
+        """A sentence that decides nothing, and that no other sentence decides."""
         verb = self.random.choice([*INTRANSITIVE, *ABOUT_PERSONS])
         return Line(
             self.clause_of(
@@ -103,11 +103,11 @@ class Documents(Sampler):
         )
 
     def decided(self, kind: str, choice: int) -> Tuple[Line, Line]:
-        """A sentence that decides, and the one that is decided.
+        """A sentence that decides, and the sentence that it decides.
 
         Args:
             kind: one of :data:`KINDS`.
-            choice: the index of what is said, in :data:`GENDERS` or :data:`INTRANSITIVE`.
+            choice: the decision's index in :data:`GENDERS` or, for "did", :data:`INTRANSITIVE`.
         """
         if kind == "did":
             return self._did(choice)
@@ -160,7 +160,7 @@ class Documents(Sampler):
         return done, Line((english, variants[choice]), wrong, ("did", verb.participle))
 
     def episode(self, kind: str, choice: int, distance: int) -> Episode:
-        """A sentence that decides, *distance* - 1 others, and the one that is decided."""
+        """A sentence that decides, *distance* - 1 others, and the sentence that it decides."""
         first, last = self.decided(kind, choice)
         return Episode([first, *(self.between() for _ in range(distance - 1)), last], kind)
 
@@ -175,7 +175,7 @@ class Documents(Sampler):
         return found
 
     def choices(self, each: int) -> Iterator[Tuple[int, Episode]]:
-        """Episodes with their distances: *each* of each kind at each distance, evenly decided."""
+        """Yield *each* episodes per kind and distance, with equally frequent decisions."""
         for kind in KINDS:
             count = len(INTRANSITIVE) if kind == "did" else len(GENDERS)
             for distance in range(1, FAR + 1):
@@ -184,14 +184,14 @@ class Documents(Sampler):
 
 
 def text_of(documents: Sequence[Sequence[Line]], side: int) -> Iterator[str]:
-    """The lines of documents on one side, 0 for English, with a blank line after each document."""
+    """The lines of documents on one side (0: English), with a blank line after each document."""
     for document in documents:
         yield from (line.pair[side] for line in document)
         yield ""
 
 
 def entry_of(line: int, distance: int, episode: Episode) -> Dict[str, Any]:
-    """A choice as an entry of ContraPro's contrapro.json; *line* is the number of its sentence."""
+    """A choice in the format of contrapro.json; *line* is the number of its sentence."""
     asked = episode.lines[-1]
     return {
         "document id": "choices.de",
@@ -207,7 +207,7 @@ def entry_of(line: int, distance: int, episode: Episode) -> Dict[str, Any]:
 
 
 def write_documents(folder: Path, sizes: Dict[str, int], choices: int, seed: int) -> None:
-    """Draw all splits together, no document twice, and write them with the choices."""
+    """Draw all splits without repeated documents, and write them and the choices."""
     sampler, seen = Documents(seed), set()
     (folder / "documents").mkdir(parents=True, exist_ok=True)
     for split, size in sizes.items():

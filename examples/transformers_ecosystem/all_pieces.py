@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a dict.txt with all pieces of a model of SentencePiece, in its order.
+"""Write a dict.txt with all pieces of a SentencePiece model, in the model's order.
 
 python all_pieces.py MODEL DICT
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Decode with a GGUF file in llama.cpp, by its Python binding, and compare with fairseq.
+"""Decode a GGUF file with llama.cpp's Python binding, and compare the outputs with fairseq's.
 
     python decode_gguf.py MODEL FILE.gguf TEXT [--prompts N]
 
-MODEL is the model folder, and the first words of the lines of TEXT are the prompts, which llama.cpp
-splits by the tokenizer in the file.
+MODEL is the model folder. The first words of the lines of TEXT are the prompts, which llama.cpp
+splits by the tokenizer in FILE.gguf.
 """
 
 import argparse

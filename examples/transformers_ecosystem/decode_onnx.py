@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Quantise an ONNX file of optimum to int8, decode with both files, and compare with fairseq.
+"""Quantise optimum's ONNX file to int8, decode with both files, and compare with fairseq.
 
     python decode_onnx.py MODEL ONNX TEXT [--prompts N]
 
 MODEL is the model folder, ONNX the folder that `optimum-cli export onnx` wrote, and the first words
-of the lines of TEXT are the prompts. The decoding loop runs the files with onnxruntime, numpy and a
-cache, and takes the most probable token until the end of the sentence.
+of the lines of TEXT are the prompts. The decoding loop uses onnxruntime, numpy and a cache, and
+takes the most probable token until the end of the sentence.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def decode(session, numbers):
     """The most probable continuation of a prompt, token by token, with a cache."""
     inputs = {each.name: each for each in session.get_inputs()}
     pasts = [name for name in inputs if name.startswith("past_key_values.")]
-    shapes = {name: inputs[name].shape for name in pasts}  # (B, H, S, D), B and S free
+    shapes = {name: inputs[name].shape for name in pasts}  # (B, H, S, D); B and S are dynamic
     cache = {n: numpy.zeros((1, s[1], 0, s[3]), "float32") for n, s in shapes.items()}
     outputs = [each.name for each in session.get_outputs()]
     new, found = list(numbers), list(numbers)

@@ -1,4 +1,4 @@
-"""Prompts as fairseq reads and continues them, with which other tools are compared."""
+"""Greedy continuations of prompts by fairseq, with which other tools are compared."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import torch
 
 import fairseq_posenc
 
-STEPS, PAD, END = 40, 1, 2  # the numbers are those of fairseq's symbols
+STEPS, PAD, END = 40, 1, 2  # PAD and END are the numbers of fairseq's symbols
 
 
 class Reference:
-    """A language model of a model folder, with prompts that are the first words of lines."""
+    """The language model of a model folder, and prompts: the first two words of each line."""
 
     def __init__(self, folder, text, count):
         hub = fairseq_posenc.from_pretrained(folder)
@@ -30,6 +30,6 @@ class Reference:
         return found
 
     def same(self, continued):
-        """A phrase that says how many of the prompts have the same continuation as in fairseq."""
+        """A phrase that says how many prompts are continued as by fairseq."""
         same = sum(a == b for a, b in zip(self.continued, continued))
         return f"{same} of {len(self.continued)} continuations the same"

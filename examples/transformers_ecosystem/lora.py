@@ -3,8 +3,8 @@
 
     python lora.py MODEL TRAIN TEST OUT [--updates N]
 
-MODEL is a folder of transformers, TRAIN and TEST are texts with a sentence a line. The output has
-the perplexity of TEST before and after the training, and of the merged model.
+MODEL is a folder of transformers; TRAIN and TEST are texts with one sentence per line. The script
+prints the perplexity of TEST before and after training, and with the merged model.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def batch_of(tokenizer, lines):
-    """Tokens with their labels; padding has none."""
+    """Tokens and labels; the labels of padding are -100, which the loss ignores."""
     batch = tokenizer(lines, return_tensors="pt", padding=True)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"].eq(0), -100)
     return {"input_ids": batch["input_ids"], "labels": labels}
@@ -26,7 +26,7 @@ def batch_of(tokenizer, lines):
 
 @torch.no_grad()
 def perplexity(model, tokenizer, lines):
-    """The perplexity of the tokens of each line but the first, a line at a time."""
+    """The perplexity of all tokens except the first of each line, line by line."""
     total = count = 0
     for line in lines:
         batch = batch_of(tokenizer, [line])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compare a GGUF file of llama.cpp's converter with the model folder that it came from.
+"""Compare a GGUF file of llama.cpp's converter with the model folder that was converted.
 
     python same_gguf.py MODEL FILE.gguf
 
-It compares all tensors, the sizes and constants, and the symbols with their numbers.
+The script compares all tensors, sizes and constants, and the numbers of symbols.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import numpy
 
 import fairseq_posenc
 
-#: Names of the modules of a layer: GGUF's, fairseq's.
+#: The modules of a layer: their names in GGUF and in fairseq.
 MODULES = {
     "attn_norm": "self_attn_layer_norm",
     "attn_q": "self_attn.q_proj",
@@ -28,14 +28,14 @@ MODULES = {
 
 
 def interleaved(rows, size):
-    """Rows of queries or keys whose pairs (i, i + D/2) become neighbours, as llama.cpp has them."""
+    """Reorder rows of queries or keys: rows i and i + D/2 become neighbours, as in llama.cpp."""
     return rows.reshape(-1, 2, size // 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", metavar="MODEL", help="the model folder")
-    parser.add_argument("file", metavar="FILE.gguf", help="the file of the converter")
+    parser.add_argument("file", metavar="FILE.gguf", help="the file of llama.cpp's converter")
     args = parser.parse_args()
     hub = fairseq_posenc.from_pretrained(args.model)
     decoder, symbols = hub.models[0].decoder, hub.task.source_dictionary
@@ -74,7 +74,7 @@ def main():
     for number in range(len(decoder.layers)):
         for theirs, ours in MODULES.items():
             name = f"decoder.layers.{number}.{ours}.weight"
-            value = state.get(name, numpy.ones(decoder.embed_dim, "float32"))  # norms have no gains
+            value = state.get(name, numpy.ones(decoder.embed_dim, "float32"))  # norms without gains
             if theirs in ("attn_q", "attn_k"):
                 value = interleaved(value, size)
             names[f"blk.{number}.{theirs}"] = value

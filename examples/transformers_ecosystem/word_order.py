@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write a task for lm-evaluation-harness: which of two sentences is in the right order?
+"""Write a task for lm-evaluation-harness: which of two sentences has the correct word order?
 
     python word_order.py TEXT OUT [--questions N]
 
-The first word is the context. In the wrong sentence, two neighbouring words after it have changed
-places. OUT becomes a folder with questions.jsonl, which examples/language_model/zero_shot.py reads
-as well, and word_order.yaml.
+The first word is the context. In the wrong sentence, two neighbouring words after the context are
+swapped. OUT becomes a folder with word_order.yaml and questions.jsonl, which
+examples/language_model/zero_shot.py reads as well.
 """
 
 import argparse
@@ -28,7 +28,7 @@ metric_list: [{metric: acc}]
 
 
 def question(sentence, draw):
-    """A sentence and one with two words swapped, in random order; None if it is too short."""
+    """A sentence and its copy with two words swapped, in random order; None if too short."""
     first, *words = sentence.split()
     places = [n for n in range(1, len(words)) if words[n] != words[n - 1]]
     if not places:
@@ -43,7 +43,7 @@ def question(sentence, draw):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", metavar="TEXT", help="sentences, one a line")
+    parser.add_argument("text", metavar="TEXT", help="sentences, one per line")
     parser.add_argument("out", metavar="OUT", help="the folder to write")
     parser.add_argument("--questions", type=int, default=500, metavar="N", help="(500)")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Train any architecture for translation, fairseq's own too, with sizes for Multi30k and a CPU.
+# Train any architecture for translation, including fairseq's own, with sizes for Multi30k and a CPU.
 #   train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
-# Started again, it resumes; with a larger --max-epoch, too.
+# If the script is started again, also with a larger --max-epoch, training resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 mkdir -p "$SAVE_DIR"

@@ -15,7 +15,7 @@ grep ^H- "$OUT/generated.txt" | cut -c 3- | sort -n | cut -f 3 >"$OUT/hypotheses
     { echo "$OUT/generated.txt: does not have one translation for each line of $DATA/test.de" >&2; exit 1; }
 sacremoses -q -l de detokenize <"$OUT/hypotheses.tok" >"$OUT/hypotheses.txt"
 
-# rich @-@ text is one word, rich-text, in the first score; in the second, as in tensor2tensor, three
+# The first score takes rich @-@ text as one word (rich-text), the second as three, as tensor2tensor does.
 whole() { perl -pe 's/ \@-\@ /-/g' "$1"; }
 parted() { whole "$1" | perl -CSD -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'; }
 bleu() { sacrebleu --force -tok none -b -w 2 <("$1" "$DATA/test.tok.de") < <("$1" "$OUT/hypotheses.tok"); }

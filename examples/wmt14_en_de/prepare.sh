@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# WMT14 English-German, from the five archives of the shared task to binary data in OUT/data-bin.
+# Turn the five archives of WMT14 English-German into binary data in OUT/data-bin.
 #   [RAW=FOLDER] [SYMBOLS=37000] [WORKERS=N] [ARCHIVES=FILE] prepare.sh OUT
-# RAW has the archives; what is missing there is downloaded. ARCHIVES lists them with their digests.
+# RAW has the archives; missing ones are downloaded to it. ARCHIVES lists the archives with their digests.
 set -euo pipefail
 OUT=${1:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RAW=${RAW:-$OUT/raw} SYMBOLS=${SYMBOLS:-37000} WORKERS=${WORKERS:-$(nproc)}
 ARCHIVES=${ARCHIVES:-$HERE/archives.txt} CHECK=$HERE/../common/check.py
 
-export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
+export TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
+# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$RAW" "$OUT"/{plain,tokens,bpe,clean}
 exec 9>"$OUT/.lock"
-flock -n 9 || die "$OUT: another prepare.sh is at work there"
+flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait until it ends"
 [[ -e $OUT/settings ]] || echo "SYMBOLS=$SYMBOLS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "SYMBOLS=$SYMBOLS" ]] ||
-    die "$OUT has $(<"$OUT/settings"), and now SYMBOLS=$SYMBOLS; choose another folder"
+    die "$OUT was made with $(<"$OUT/settings"), not with SYMBOLS=$SYMBOLS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 
 while read -r sum digest name url; do
@@ -29,7 +29,7 @@ while read -r sum digest name url; do
         die "$RAW/$name: is not the file that $ARCHIVES names; remove it, or correct the list"
 done <"$ARCHIVES"
 
-# A carriage return within a line would split it, and the last line of a text may have no end.
+# Carriage returns would split lines, so they become spaces; a last line without a line feed gets one.
 training() {
     local corpus
     for corpus in europarl-v7:training/europarl-v7 commoncrawl:commoncrawl nc-v9:training/news-commentary-v9; do
@@ -44,7 +44,7 @@ create "$OUT/plain/valid.de" held_out dev.tgz dev/newstest2013-ref.de.sgm
 create "$OUT/plain/test.en" held_out test-full.tgz test-full/newstest2014-deen-src.en.sgm
 create "$OUT/plain/test.de" held_out test-full.tgz test-full/newstest2014-deen-ref.de.sgm
 
-# Moses' tokens: rich-text becomes rich @-@ text, and control characters spaces.
+# Tokenise by Moses: rich-text becomes rich @-@ text. Control characters become spaces.
 tokenize() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$2" | sacremoses -q -l "$1" -j "$WORKERS" normalize tokenize -a; }
 learn() { cat "$OUT"/tokens/train.{en,de} | subword-nmt learn-bpe --total-symbols -s "$SYMBOLS"; }
 for split in train valid test; do
@@ -56,7 +56,7 @@ for text in {train,valid,test}.{en,de}; do
     create "$OUT/bpe/$text" subword-nmt apply-bpe -c "$OUT/bpe.codes" -i "$OUT/tokens/$text"
 done
 
-# Training pairs of 1 to 250 symbols a side, neither more than 1.5 times as long as the other.
+# Keep training pairs with 1 to 250 symbols per side, neither side over 1.5 times as long as the other.
 clean() { paste "$OUT"/bpe/train.{en,de} | awk -F '\t' -v side="$1" '
     {a = split($1, _, " "); b = split($2, _, " ")} a && b && a <= 250 && b <= 250 && a <= 1.5*b && b <= 1.5*a {print $side}'; }
 create "$OUT/clean/train.en" clean 1

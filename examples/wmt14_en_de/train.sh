@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Train any architecture for translation as Vaswani et al.'s base model: 25,000 tokens an update.
+# Train any architecture for translation like Vaswani et al.'s base model, with 25,000 tokens per update.
 #   [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
-# The flags are for 8 GPUs; README.md has those for other machines. Started again, it resumes.
+# The flags are for 8 GPUs; README.md has flags for other machines. If started again, training resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 PRECISION=${PRECISION---fp16}

@@ -8,9 +8,9 @@ GAU-based Model" (Liu, section 3.3) has, for a GAU with 128-channel keys at 512 
     softmax(q·k/√d)     0.9983        10.03 %
     ReLU²(q·k/√d)       0.989         12.49 %
 
-Only encoders are analysed: causal softmax is lower triangular with a positive diagonal, so it
-always has full rank, and half of its entries are masked. A row of zeros counts as sparse, and so do
-the masked keys of a causal masked LM.
+Decoders are not analysed: the matrix of a causal softmax is lower triangular with a positive
+diagonal, so it always has full rank, and half of its entries are masked. Sparsity counts every
+entry of a row of zeros, and the masked keys of a causal masked language model.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class Model(NamedTuple):
     dictionary: Dictionary
 
 
-#: The task of a model, by the name of its only encoder.
+#: The fairseq task of a model, keyed by the name of its encoder in the state dict.
 TASKS = {"encoder.sentence_encoder": "masked_lm", "encoder": "translation"}
 
 
@@ -60,13 +60,13 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     """Load the encoder of a checkpoint in evaluation mode.
 
     Args:
-        dict_path: the dictionary, if neither the checkpoint's folder nor its data have one.
+        dict_path: the dictionary, needed if neither the checkpoint's folder nor its data has one.
     """
     checkpoint, settings, _, _ = read_model(path)
     state = checkpoint["model"]
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
-        raise UsageError(f"{path}: --attention {attention} computes no attention matrices")
+        raise UsageError(f"{path}: --attention {attention} has no matrices; give a softmax model")
     for each in replacements_in(Namespace(**settings)):
         if each.no_matrix:
             raise UsageError(f"{path}: {flag_of(each.flag)}: {each.no_matrix}")
@@ -74,22 +74,22 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     if name is None:
         raise UsageError(
             f"{path}: has no single encoder (its first parameter is {next(iter(state))}); give a "
-            "checkpoint of a masked language model, or of a translation model for one pair"
+            "checkpoint of a masked language model, or of a translation model for one language pair"
         )
     rows = len(state[f"{name}.embed_tokens.weight"])
     dict_path = dict_path or find_dictionary(path, checkpoint, "--dict")
     dictionary = read_dictionary(dict_path, adds_mask=False)
     size = len(dictionary)
-    if size == rows - 1:  # a masked language model adds it
+    if size == rows - 1:  # tasks with masked tokens append it
         dictionary.add_symbol("<mask>")
     if len(dictionary) != rows:
         raise UsageError(
             f"{dict_path}: has {size} symbols, including those of fairseq, but {path} has {rows} "
-            "token embeddings; give its dictionary with --dict"
+            "token embeddings; give the model's own dictionary with --dict"
         )
     target: Optional[Dictionary] = None
     if name == "encoder" and not settings.get("share_all_embeddings"):
-        target = Dictionary()  # any symbols serve: only their number is known
+        target = Dictionary()  # placeholders: only the number of symbols is known
         for number in range(len(target), len(state["decoder.embed_tokens.weight"])):
             target.add_symbol(f"symbol {number}")
     task = BareTask(Namespace(_name=TASKS[name]), dictionary, target)
@@ -100,7 +100,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
 
 def pack(path: str, model: Model, length: int, count: int) -> Tensor:
-    """The first *count* sequences of a text, or fewer if it is too short: tokens (count, T)."""
+    """Tokens (count, T) of the first *count* sequences of a text, or fewer if the text is short."""
     dictionary = model.dictionary
     start = [dictionary.bos()] if model.encoder.encoding.stack.has_cls else []
     body = length - len(start)
@@ -112,21 +112,21 @@ def pack(path: str, model: Model, length: int, count: int) -> Tensor:
     tokens = list(islice(numbers, body * count))
     if len(tokens) < body:
         raise UsageError(
-            f"{path}: has {len(tokens)} tokens, including ends of lines, and one sequence needs "
-            f"{body}; give more text, or a smaller --length than {length}"
+            f"{path}: has {len(tokens)} tokens, including ends of lines, but one sequence needs "
+            f"{body}; give more text, or a --length below {length}"
         )
     unknown = tokens.count(dictionary.unk()) / len(tokens)
     if unknown > 0.5:
         raise UsageError(
-            f"{path}: {unknown:.0%} of its tokens are not in the dictionary; give text with the "
-            "BPE of the training data, or its dictionary with --dict"
+            f"{path}: {unknown:.0%} of its tokens are not in the dictionary; give a text that "
+            "was split like the training data, or the model's own dictionary with --dict"
         )
     whole = len(tokens) // body
     return torch.tensor([start + tokens[i * body : (i + 1) * body] for i in range(whole)])
 
 
 class Figures(NamedTuple):
-    """Rank relative to the length, and sparsity, (layers, 3) each."""
+    """Rank / length and sparsity of the three matrices of each layer, (layers, 3) each."""
 
     rank: Tensor
     sparsity: Tensor
@@ -134,14 +134,14 @@ class Figures(NamedTuple):
 
 @torch.no_grad()
 def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
-    """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
+    """Yield q·k, softmax and ReLU² of each layer, stacked in a tensor (3, B, H, T, T), float64.
 
     Args:
         tokens: (B, T), without padding.
     """
     encoder, length = model.encoder, tokens.size(1)
     layers: Any = encoder.layers
-    inputs: List[Tensor] = []  # of every layer's attention, (B, T, C) each
+    inputs: List[Tensor] = []  # the input of each layer's attention, (B, T, C)
     with contextlib.ExitStack() as hooks:
         for layer in layers:
             hooks.enter_context(
@@ -155,7 +155,7 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         prepared = encoder.prepare(batch)[layer.self_attn.kind]
         attention = layer.self_attn
         heads = attention.extended(attention.project(x, prepared), x, None)
-        # without the factor that depends on the length
+        # "factor": None leaves out the factor that depends on the length
         q, scale, bias, _ = attention.logits(x, heads, {**prepared, "factor": None})
         if prepared["causal"]:  # then there is no bias
             bias = additive_mask(length, length, True, None, x)
@@ -166,29 +166,29 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
 
 
 def rank_share(matrix: Tensor, tolerance: float) -> Tensor:
-    """Numerical rank / T of matrices (…, T, T), counting singular values above *tolerance*."""
+    """Rank / T of matrices (…, T, T), by singular values above *tolerance* times the largest."""
     return torch.linalg.matrix_rank(matrix, rtol=tolerance) / matrix.size(-1)
 
 
 def sparsity(matrix: Tensor, threshold: float) -> Tensor:
-    """Share of entries of (…, T, T) that are at most *threshold* times the largest in the row."""
+    """Share of entries of (…, T, T) that are at most *threshold* times the largest in their row."""
     magnitude = matrix.abs()
     small = magnitude <= threshold * magnitude.amax(dim=-1, keepdim=True)
     return small.double().mean(dim=(-2, -1))
 
 
 def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) -> Figures:
-    """Figures of every layer, averaged over heads and over the sequences *tokens* (B, T)."""
+    """Rank and sparsity of each layer, averaged over heads and the sequences *tokens* (B, T)."""
     every = [
         torch.stack((rank_share(m, tolerance), sparsity(m, threshold))).mean(dim=(2, 3))
-        for sequence in tokens.split(1)  # one at a time: all matrices of a layer are in memory
+        for sequence in tokens.split(1)  # one at a time, to save memory
         for m in matrices(model, sequence)
     ]
     return Figures(*torch.stack(every).view(len(tokens), -1, 2, 3).mean(dim=0).transpose(0, 1))
 
 
 def table(figures: Figures) -> str:
-    """The figures as text, one line per layer and their mean last."""
+    """The numbers as text: one line per layer, and last the mean over the layers."""
     width = 9 * len(MATRICES)
     lines = [f"{'':6}{'rank / length':>{width}}{'sparsity':>{width}}"]
     lines += [f"{'layer':6}" + "".join(f"{name:>9}" for name in 2 * MATRICES)]
@@ -201,7 +201,7 @@ def table(figures: Figures) -> str:
 
 
 def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
-    """Plot rank and sparsity by layer; *bound* is the largest rank / length of q·k."""
+    """Plot rank and sparsity against the layer; *bound* is the largest possible rank / T of q·k."""
     pyplot = import_pyplot("--output")
     from matplotlib import ticker
 
@@ -222,7 +222,7 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
 
 
 def report(args: Namespace) -> None:
-    """Print the figures of a checkpoint on a text and, if asked, draw them."""
+    """Print rank and sparsity of a checkpoint's attention on a text and, if asked, plot them."""
     if args.output is not None:
         check_figure(args.output, "--output")
     model = load(args.checkpoint, args.dict)
@@ -236,10 +236,10 @@ def report(args: Namespace) -> None:
     unknown = tokens.eq(model.dictionary.unk()).double().mean()
     title = (
         f"sequences: {len(tokens)}, tokens in each: {length}, unknown: {unknown:.1%}; "
-        f"heads a layer: {stack.num_heads}, d: {stack.head_dim}, so rank of q·k at most "
+        f"heads per layer: {stack.num_heads}, d: {stack.head_dim}, so the rank of q·k is at most "
         f"{bound:.4g} of the length\n"
-        f"singular values above {tolerance:.2g} of the largest count for rank, "
-        f"entries up to {args.threshold:g} of the largest in their row for sparsity"
+        f"rank counts singular values above {tolerance:.2g} of the largest; "
+        f"sparsity counts entries up to {args.threshold:g} of the largest in their row"
     )
     print(f"{title}\n\n{table(figures)}")
     if args.output is not None:

@@ -1,8 +1,8 @@
-"""One style for all figures: drawing with matplotlib, and saving atomically.
+"""One style for all figures: drawing them with matplotlib, and saving them atomically.
 
-Curves differ in colour, dash and marker, so that they can be told apart in grey, too.  The colours
+Curves differ in colour, dash and marker, so they can also be told apart in greyscale.  The colours
 are from the palettes of Okabe and Ito (Color Universal Design) and of Tol (Colour Schemes), chosen
-and ordered for the largest differences in normal vision and without red, green or blue cones.
+and ordered to differ most both for normal vision and for eyes without red, green or blue cones.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ STYLE: Dict[str, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.3,
     "legend.frameon": False,
-    "legend.handlelength": 3.5,  # long enough for every dash
+    "legend.handlelength": 3.5,  # long enough to show every dash pattern
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 8,
@@ -38,16 +38,16 @@ STYLE: Dict[str, Any] = {
     "ytick.labelsize": 8,
     "lines.markersize": 4,
     "lines.linewidth": 1.4,
-    "svg.fonttype": "none",  # text remains text
+    "svg.fonttype": "none",  # text stays text, and can be searched
     "pdf.fonttype": 42,
-    "svg.hashsalt": "fairseq_posenc",  # the same figure gives the same file
+    "svg.hashsalt": "fairseq_posenc",  # equal figures give equal files
 }
 
 
 def import_pyplot(needed_by: str) -> Any:
     """``matplotlib.pyplot`` in the style of all figures, with a back-end that only writes files.
 
-    *needed_by* is the flag or argument that asks for a figure; errors without matplotlib name it.
+    If matplotlib is missing, the error begins with *needed_by*, the flag or argument for a figure.
     """
     import_extra("matplotlib", needed_by).use("Agg")
     pyplot = import_extra("matplotlib.pyplot", needed_by)
@@ -56,7 +56,7 @@ def import_pyplot(needed_by: str) -> Any:
 
 
 def curve_style(number: int) -> Dict[str, str]:
-    """Colour, dash and marker of a curve, by its number from 0, as arguments of ``plot``.
+    """Colour, dash and marker of curve *number*, counted from 0, as arguments of ``plot``.
 
     >>> curve_style(0)
     {'color': '#0072B2', 'linestyle': '-', 'marker': 'o'}
@@ -72,8 +72,8 @@ def plot_runs(axes: Any, runs: Mapping[int, Sequence[float]], **style: Any) -> N
     """Plot the mean over runs as a curve, and a band from the least to the largest value.
 
     Args:
-        runs: the values of every run, by their place on the horizontal axis.
-        style: arguments of ``plot``, with the colour.
+        runs: the values of all runs, keyed by their position on the horizontal axis.
+        style: arguments of ``plot``, which must include ``color``.
     """
     means, low, high = ([of(values) for values in runs.values()] for of in (mean, min, max))
     axes.plot(list(runs), means, **style)
@@ -81,7 +81,7 @@ def plot_runs(axes: Any, runs: Mapping[int, Sequence[float]], **style: Any) -> N
 
 
 def heat_limits(low: float, high: float) -> Dict[str, float]:
-    """Limits of a colour scale, as arguments of ``imshow``; 0 is the middle of signed values."""
+    """Limits of a colour scale, as arguments of ``imshow``; 0 is the middle if both signs occur."""
     if low < 0 < high:
         high = max(-low, high)
         low = -high
@@ -92,12 +92,12 @@ def check_figure(output: Path, flag: str) -> str:
     """Check, before a long computation, that its figure can be drawn and written.
 
     Returns:
-        the format, one of :data:`FORMATS`, by the name of the file; PNG if that has no suffix.
+        the format, one of :data:`FORMATS`: the suffix of the file's name, or png without one.
     """
     check_writable(output, flag)
     kind = output.suffix.lower().lstrip(".") or "png"
     if kind not in FORMATS:
-        message = f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg"
+        message = f"{flag} {output}: unknown format; give a name that ends in .pdf, .png or .svg"
         raise UsageError(message.strip())
     import_pyplot(flag)
     return kind

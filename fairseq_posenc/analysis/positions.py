@@ -1,6 +1,6 @@
-"""The positions of a checkpoint, learned or computed, in numbers and figures.
+"""Plots of the learned or computed positions of a checkpoint.
 
-Learned tables and logits without content are drawn as heat maps, the decay of rotary as a curve.
+Learned tables and content-free logits are drawn as heat maps, rotary's long-term decay as curves.
 """
 
 from argparse import Namespace
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
 HEADS_A_ROW = 6
-FIRST = 2  # row of a table for the first position: one after fairseq's index of padding
+FIRST = 2  # a table's row for the first position; fairseq's index of padding is 1
 State = Dict[str, Tensor]
 
 
 class Maps(NamedTuple):
-    """Heat maps that share a colour scale: of a few heads, or of a learned table."""
+    """Heat maps with one colour scale: one map for each of a few heads, or a table's only map."""
 
     title: str
     maps: Tensor  # (N, T, T)
-    columns: int  # number of maps in the widest row
-    first_head: Optional[int] = None  # from 0; None for a learned table
+    columns: int  # columns of the grid, which the maps need not fill
+    first_head: Optional[int] = None  # index of the first map's head; None for a learned table
 
 
 class Decay(NamedTuple):
-    """Bounds by relative distance."""
+    """The bound of RoFormer Eq. 29 against the relative distance."""
 
     title: str
-    formula: Tensor  # (distances,)
-    trained: Tensor  # (layers, distances)
-    layers: List[int]
+    formula: Tensor  # 2/d Σ|S_i|, (distances,)
+    trained: Tensor  # with the weights of each layer, (layers, distances)
+    layers: List[int]  # indices of the layers
 
 
 class Side(NamedTuple):
@@ -63,31 +63,31 @@ class Side(NamedTuple):
     stack: Stack  # the encoder or decoder
     encoding: PositionEncoding  # the encoding of these layers
     layers: List[int]  # their indices
-    state: State  # parameters of the whole stack, by fairseq's names without the prefix
+    state: State  # the whole stack's parameters, under fairseq's names without the prefix
     cfg: Namespace  # the model's configuration
 
 
 def read_model(path: str) -> Trained:
-    """The checkpoint of a whole model of this plug-in."""
+    """Read the checkpoint of a whole model; refuse models that are not of this plug-in."""
     trained = read_trained(path)
     if not is_ours(trained.settings):
-        raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")
+        raise UsageError(f"{path}: was not trained with this plug-in; give a checkpoint that was")
     return trained
 
 
 def under(prefix: str, state: State) -> State:
-    """The parameters whose names begin with *prefix*, by the rest of their names."""
+    """The parameters whose names begin with *prefix*, keyed by the rest of their names."""
     return {name[len(prefix) :]: x for name, x in state.items() if name.startswith(prefix)}
 
 
 def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, with one entry for each encoding in a stack's layers."""
+    """One :class:`Side` for each encoding of the encoder and for each encoding of the decoder."""
     checkpoint, given, arch, _ = read_model(path)
     family = family_of(arch)
     if family is None:
         raise UsageError(
-            f"{path}: was trained as {arch}, which is not registered here; give the --user-dir "
-            "that registers it"
+            f"{path}: was trained with --arch {arch}, which is not registered; give the "
+            "--user-dir that registers it"
         )
     is_masked_lm = family is masked_lm.MASKED_LM
     # the checkpoint may be older than some of the flags
@@ -109,12 +109,12 @@ def read_sides(path: str) -> List[Side]:
 
 
 def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding) -> int:
-    """``--length``, or the *default*, or fewer if the model has fewer positions."""
+    """The *given* ``--length``, or else the smaller of *default* and the model's positions."""
     longest = encoding.stack.max_positions
     length = min(default, longest) if given is None else given
     check_value("length", length, {"at_least": 2})
     if encoding.bounded and length > longest:
-        raise UsageError(f"--length {length}: the table has {longest} positions")
+        raise UsageError(f"--length {length}: the table has {longest} positions; give at most that")
     return length
 
 
@@ -126,7 +126,7 @@ def load(module: nn.Module, state: State, side: Side) -> None:
 
 @torch.no_grad()
 def heat_maps(side: Side, length: int) -> List[Maps]:
-    """Content-free logits of one stack: of each term, and of their sum if there are several."""
+    """Heat maps of content-free logits: each term and, if there are several terms, their sum."""
     for name, module in side.encoding.modules.items():
         if module is not None:
             load(module, under(f"{name}.", side.state), side)
@@ -139,7 +139,7 @@ def heat_maps(side: Side, length: int) -> List[Maps]:
 
 
 def learned_table(side: Side, length: int) -> List[Maps]:
-    """Cosine similarities of a learned table's vectors, less their mean; empty without a table."""
+    """Cosine similarities of a learned table's centred vectors; an empty list without a table."""
     table = side.state.get("embed_positions.weight")
     if table is None:
         return []
@@ -150,9 +150,9 @@ def learned_table(side: Side, length: int) -> List[Maps]:
 
 @torch.no_grad()
 def layer_terms(side: Side, length: int) -> List[Maps]:
-    """Logits of the first and the last layer where queries and keys are zero.
+    """Logits of the first and the last layer, computed with queries and keys of zeros.
 
-    Of Transformer-XL, the term v·(r W_kR) remains; other terms with content are 0.
+    For Transformer-XL, the term v·(r W_kR) remains; its terms that depend on content are 0.
     """
     stack, encoding = side.stack, side.encoding
     terms: Any = encoding.build_content_bias()
@@ -177,7 +177,7 @@ def layer_terms(side: Side, length: int) -> List[Maps]:
 
 
 def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Maps]:
-    """Heat maps of logits (H, T, T), a few heads to a row; a causal stack shows no later keys."""
+    """Heat maps of logits (H, T, T), a few heads per row; causal stacks leave later keys blank."""
     if stack.causal:
         later = torch.ones(maps.shape[1:], dtype=torch.bool).triu(1)
         maps = maps.masked_fill(later, torch.nan)
@@ -200,7 +200,7 @@ def expected_products(side: Side, rotation: Rotation, layer: int) -> Tensor:
         attention = f"layers.{layer}.self_attn.{name}."
         weight = side.state[attention + "weight"]
         bias = side.state.get(attention + "bias", weight.new_zeros(len(weight)))  # --no-bias
-        # the bias is the weight of a channel that is always 1
+        # the bias is the weight of an extra input channel that is always 1
         rows = torch.cat((weight, bias.unsqueeze(1)), dim=1).double()
         rows = rows.view(-1, side.stack.head_dim, rows.size(1))  # (H or G, D, C + 1)
         rows = rows[:, : 2 * len(rotation.frequencies)]
@@ -235,15 +235,15 @@ def decay(side: Side, length: int) -> Optional[Decay]:
 
 
 def draw_maps(figure: "SubFigure", row: Maps) -> None:
-    """Draw matrices side by side, with one colour scale and a bar for it."""
+    """Draw matrices side by side, with one colour scale and one colour bar."""
     figure.suptitle(row.title, x=0.01, ha="left")
     axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
     if row.first_head is None:
-        limits, label = {"vmin": -1.0, "vmax": 1.0}, "cosine similarity, less the mean vector"
+        limits, label = {"vmin": -1.0, "vmax": 1.0}, "cosine similarity of centred vectors"
         across, down = "position (tokens)", "position (tokens)"
     else:
-        # from the 1st to the 99th percentile, or a single extreme logit would hide all others
-        low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's: 2^24 values at most
+        # from the 1st to the 99th percentile: one extreme logit must not hide all other differences
+        low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # torch's limit: 2^24 values
         limits, label = heat_limits(low, high), "logit"
         across, down = "key position (tokens)", "query position (tokens)"
     for number, (ax, values) in enumerate(zip(axes, row.maps), 1):
@@ -259,14 +259,14 @@ def draw_maps(figure: "SubFigure", row: Maps) -> None:
 
 
 def draw_decay(figure: "SubFigure", curves: Decay) -> None:
-    """Draw the bound, from the formula alone and with the weights of each layer."""
+    """Draw the bound twice: from the formula alone, and with the weights of each layer."""
     from matplotlib import colormaps
 
     figure.suptitle(curves.title, x=0.01, ha="left")
     left, right = figure.subplots(1, 2)
     left.plot(curves.formula.numpy(), color=COLORS[0])
     left.set_ylabel("2/d Σ|S_i| (formula)")
-    # from dark, the first layer, to light, the last
+    # dark for the first layer, light for the last
     colors = [colormaps[HEAT](shade) for shade in np.linspace(0, 0.7, len(curves.trained))]
     for number, (layer, curve) in enumerate(zip(curves.layers, curves.trained)):
         dash = DASHES[number % len(DASHES)]
@@ -279,7 +279,7 @@ def draw_decay(figure: "SubFigure", curves: Decay) -> None:
 
 
 def draw(maps: List[Maps], decays: List[Decay], output: Path) -> None:
-    """Draw all parts below each other in one figure."""
+    """Draw all rows of heat maps and all decays below each other in one figure."""
     pyplot = import_pyplot("OUTPUT")
     heights = [3.1] * len(maps) + [3.4] * len(decays)
     width = max([2.2 * row.columns + 1 for row in maps] + [8.0])
@@ -296,7 +296,7 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
     """Draw what a checkpoint learned about positions.
 
     Args:
-        default_length: the number of positions if *length* is None; fewer if the model has fewer.
+        default_length: the default of *length*; of a model with fewer positions, all are drawn.
     """
     sides, maps, decays = read_sides(checkpoint), [], []
     for side in sides:
@@ -307,7 +307,8 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
         decays += [curves] if curves else []
     if not maps and not decays:
         raise UsageError(
-            f"{checkpoint}: --position-encoding {sides[0].encoding.name} has no learned table, no "
-            "logits from positions alone and, with softmax in its layers, no rotation to draw"
+            f"{checkpoint}: --position-encoding {sides[0].encoding.name} has nothing to plot: "
+            "no table, no content-free logits, and no rotation in layers with softmax; give a "
+            "model that has one of these"
         )
     draw(maps, decays, output)

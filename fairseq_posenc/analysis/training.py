@@ -15,22 +15,22 @@ METRICS = {  # name: axis title, with the unit
     "ppl": "perplexity",
     "bleu": "BLEU",
 }
-MINIMUM_UPDATES = 2  # fewest points for which a curve is drawn
+MINIMUM_UPDATES = 2  # the fewest points that make a curve
 SIMPLE_INNER = re.compile(r"epoch (\d+):\s+\d+ / \d+ (.*)")
 SIMPLE_STATS = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset \| (.*)")
 
 
 class Curves(NamedTuple):
-    """Values by number of updates; repeated lines count once."""
+    """Values keyed by the number of updates; if a log repeats an update, its last value counts."""
 
     train: Dict[int, float]
     valid: Dict[int, float]
 
 
 def parse_line(line: str) -> Dict[str, str]:
-    """Parse a line of a log; keys of a validation begin with its subset, as in ``valid_loss``.
+    """Parse a line of a log into names and values; {} for lines without values.
 
-    Other lines give {}.
+    The names of validation values begin with the name of the subset, as in ``valid_loss``.
     """
     start = line.find('{"epoch"')
     if start >= 0:
@@ -64,16 +64,16 @@ def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
 
 
 def together(runs: Sequence[Mapping[int, float]]) -> Dict[int, List[float]]:
-    """The values of all runs at the updates they have in common, in order."""
+    """The values of all runs, keyed by the updates that all runs have, in order."""
     updates = set(runs[0]).intersection(*runs[1:])
     return {number: [run[number] for run in runs] for number in sorted(updates)}
 
 
 def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
-    """Plot the mean over the runs of each name: a line for validation, points for training.
+    """Plot the mean over the runs of each name: validation as a line, training as points.
 
     Args:
-        curves: runs by name.
+        curves: the runs, keyed by name.
     """
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     drawn: List[str] = []
@@ -107,7 +107,7 @@ def plot(
         )
     if not labels and len(set(names)) != len(names):
         raise UsageError(
-            f"{' '.join(names)}: the folders have the same name; give names with --labels"
+            f"{' '.join(names)}: several logs are in folders of the same name; use --labels"
         )
     curves: Dict[str, List[Curves]] = {}
     for name, log in zip(names, logs):
@@ -115,7 +115,10 @@ def plot(
     for name, runs in curves.items():
         shared = together([run.train for run in runs]), together([run.valid for run in runs])
         if max(map(len, shared)) < MINIMUM_UPDATES:
-            raise UsageError(f"--labels {name}: its runs have no updates in common")
+            raise UsageError(
+                f"--labels {name}: the logs with this name have no updates in common; give them "
+                "different names"
+            )
     draw(curves, metric, output)
 
 
@@ -127,7 +130,7 @@ def _read_log(log: Path, metric: str, first: int) -> Curves:
     run = read_curves(text.splitlines(), metric, first)
     if max(len(run.train), len(run.valid)) < MINIMUM_UPDATES:
         raise UsageError(
-            f"{log}: no curve of {metric} from update {first} on; train with --log-format json, "
-            "and with a --log-interval below the number of updates"
+            f"{log}: has no curve of --metric {metric} from update {first} on; train with "
+            "--log-format json, and with a --log-interval below the number of updates"
         )
     return run

@@ -1,17 +1,17 @@
-"""Attention: softmax, linear, local, gated units; and the kernel that a configuration selects.
+"""Self-attention kernels (softmax, linear, local, gated), and their selection by flags.
 
-A new self-attention in this package is one file and one line below.  A kernel of your own is a file
-in your ``--user-dir`` that uses :func:`register_attention`.
+To add a kernel to this package, write one file and import it below.  To add one of your own, use
+:func:`register_attention` in a file in your ``--user-dir``.
 """
 
-# ruff: noqa: F401 - the names of this folder, and imports that register
+# ruff: noqa: F401 - names for other folders, and imports that register kernels
 
 from typing import List, Type
 
-from fairseq_posenc.attention import softmax  # the default first
+from fairseq_posenc.attention import softmax  # first, as the default
 
 # isort: split
-from fairseq_posenc.attention.linear import layer  # elu
+from fairseq_posenc.attention.linear import layer  # registers elu
 
 # isort: split
 from fairseq_posenc.attention.linear import favor
@@ -32,16 +32,16 @@ from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import class_for, replacements_in
 
-#: What an encoding with each hook does, in the words of messages.
+#: For error messages: what an encoding with each hook does.
 _ACTS = {
     "transform": "transforms queries and keys",
-    "shared": "adds to logits by position",
-    "content": "adds to logits by content",
+    "shared": "adds to logits a term that depends on positions alone",
+    "content": "adds to logits a term that depends on the content of tokens",
 }
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:
-    """The self-attention kernel selected by ``--layer``, ``--attention`` and further flags."""
+    """The class of kernel that ``--layer``, ``--attention`` and further flags select."""
     gated = options.layer == "gated"
     base = GatedAttention if gated else ATTENTIONS.find(options.attention).thing
     kernel: Type[AttentionKernel] = class_for(base, options)
@@ -49,7 +49,7 @@ def kernel_of(options: Options) -> Type[AttentionKernel]:
 
 
 def flag_of_kernel(options: Options) -> str:
-    """The flag, with its value, that selects the kernel."""
+    """The flag that selects the kernel, with the value of the flag, for error messages."""
     kernel = kernel_of(options)
     for each in replacements_in(options):
         if issubclass(kernel, each.thing):
@@ -58,14 +58,14 @@ def flag_of_kernel(options: Options) -> str:
 
 
 def check_attention(options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-    """Refuse an attention that does not support *encodings* or *stacks*.
+    """Refuse a kernel that does not support *encodings* or *stacks*.
 
-    Arguments and errors are those of :meth:`.AttentionKernel.check`.
+    The arguments are those of :meth:`.AttentionKernel.check`, which is called at the end.
     """
     if options.layer == "gated" and options.attention != "softmax":
         raise UsageError(
-            f"--attention {options.attention}: gated attention units replace the attention of a "
-            "layer; drop the flag, or --layer gated"
+            f"--attention {options.attention}: gated attention units replace the attention of "
+            "every layer; drop this flag or --layer gated"
         )
     kernel, chosen = kernel_of(options), flag_of_kernel(options)
     for encoding in encodings:
@@ -80,25 +80,25 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
             if flag is not None and "values" not in kernel.takes:
                 flag += f" {encoding.name}" if flag == FLAG else ""
                 raise UsageError(
-                    f"{flag}: the values of {chosen} cannot have positions; drop the flag"
+                    f"{flag}: {chosen} does not support positions in values; drop the flag"
                 )
     for stack in stacks:
         if stack.causal and kernel.bidirectional_only:
             raise UsageError(
                 f"--attention {options.attention}: {kernel.bidirectional_only}, and this "
-                f"{stack.side} must not see later keys; give another attention, or a masked "
-                "language model without --causal"
+                f"{stack.side} must not see later keys; give another --attention, or use a "
+                "masked language model without --causal"
             )
     kernel.check(options, encodings, stacks)
 
 
 def refuse_any_order(options: Options, flag: str) -> None:
-    """Refuse an attention that needs the tokens of all sequences in order."""
+    """Refuse the positions that *flag* assigns if the kernel does not support them."""
     if "any_order" in kernel_of(options).takes:
         return
     chosen = flag_of_kernel(options)
     taking = [name for name, e in ATTENTIONS.items() if "any_order" in e.thing.takes]
     instead = f"give --attention {' or '.join(taking)}"
-    if options.layer == "gated":  # the usual units take positions in any order
+    if options.layer == "gated":  # a flag replaced the usual units, which support them
         instead = f"drop {chosen.split()[0]}"
-    raise UsageError(f"{flag}: {chosen} needs the tokens of all sequences in order; {instead}")
+    raise UsageError(f"{flag}: {chosen} does not support such positions; {instead}")

@@ -1,4 +1,4 @@
-"""Self-attention kernels: their interface and their registry."""
+"""The interface and the registry of self-attention kernels."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, FrozenSet, Hashable, List, Optional, Tuple
@@ -26,19 +26,19 @@ register_attention = ATTENTIONS.register
 
 
 def traceable() -> List[str]:
-    """The values of ``--attention`` whose traced graph serves texts of every length."""
+    """The values of ``--attention`` with which a traced graph serves texts of every length."""
     return [name for name, entry in ATTENTIONS.items() if entry.thing.traceable]
 
 
 @dataclass
 class AttentionFlags:
-    """The flag of self-attention."""
+    """The flag that selects self-attention."""
 
     attention: Optional[str] = setting(
         "softmax",
-        "self-attention: {choices}; all but softmax are linear in sequence length. In linear "
-        "attention --attention-dropout drops keys for all queries of a head. Attention to the "
-        "source is always softmax",
+        "self-attention: {choices}; the cost of all but softmax is linear in sequence length. In "
+        "linear attention, --attention-dropout drops a key for all queries of a head at once. "
+        "Attention to the source is always softmax",
         choices=ATTENTIONS,
         needs={"layer": ("transformer",)},
         traceable=traceable,
@@ -46,39 +46,41 @@ class AttentionFlags:
 
 
 class AttentionKernel(FairseqIncrementalState, nn.Module):
-    """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
+    """Interface of a self-attention kernel, constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Once per forward pass, one kernel of each :attr:`kind` prepares the keyword arguments of all
-    kernels of that kind.  A tensor with a gradient has to be an argument itself, because fairseq's
-    activation checkpointing sees no tensors inside other objects.  Tensors in a cache begin with
-    the batch, which beam search reorders.  Class methods are called before a model is built.
+    Once per forward pass, one kernel of each :attr:`kind` prepares keyword arguments for all
+    kernels of that kind.  Each prepared tensor with a gradient has to be a separate argument,
+    because fairseq's activation checkpointing does not find tensors inside other objects.  The
+    first dimension of every cached tensor is the batch, which beam search reorders.  Class methods
+    are called before a model is built.
     """
 
     #: What the kernel supports; other encodings and flags are refused.  ``transform``: transforms
-    #: of queries and keys, or ``linear``: only linear maps of single vectors; ``values``: encodings
-    #: that also change values; ``shared``: content-free logits; ``content``: content-dependent
-    #: terms; ``keys``: keys of other tokens; ``any_order``: positions in any order.
+    #: of queries and keys; ``linear``: only those transforms that are linear maps of single
+    #: vectors; ``values``: encodings that also change values; ``shared``: content-free logits;
+    #: ``content``: content-dependent terms; ``keys``: an input for keys and values that differs
+    #: from the input for queries; ``any_order``: assigned positions in any order.
     takes: ClassVar[FrozenSet[str]] = frozenset()
-    #: True if a traced graph serves texts of every length, as ONNX needs.
+    #: True if a traced graph serves texts of every length, as export to ONNX requires.
     traceable: ClassVar[bool] = False
-    #: Why the kernel cannot hide later keys, or None if it can.
+    #: For error messages: why the kernel cannot hide later keys; None if it can.
     bidirectional_only: ClassVar[Optional[str]] = None
-    #: How a decoding step can use tensors of constant shapes: ``keys``, if the cache has the keys
-    #: and values of all tokens so far, and *padding_mask* or *bias* can hide the room after them;
-    #: ``sums``, if the cache has a constant size; empty if a step cannot.
+    #: How a decoding step can use tensors of constant shapes: ``keys`` if the cache has the keys
+    #: and values of all tokens so far, and *padding_mask* or *bias* can hide the unused memory
+    #: after them; ``sums`` if the cache has a constant size; empty if a step cannot do so.
     static_cache: ClassVar[str] = ""
-    #: True if the length of the first text of a pair matters.
+    #: True if the kernel uses :attr:`.Padding.first_text`.
     reads_first_text = False
-    #: True if *bias* hides later keys, even if a fused kernel could do so.
+    #: True if *bias* has to hide later keys even where a fused kernel could hide them.
     causal_in_bias = False
-    #: Kernels with an equal first entry share the result of :meth:`prepare`, except for the table,
-    #: which the second entry selects; :meth:`set_layer` sets both.
+    #: Kernels with equal first entries share the result of :meth:`prepare`; kernels with equal
+    #: second entries, too, share the table of the transform.  :meth:`set_layer` sets both entries.
     kind: Tuple[Hashable, Hashable]
     #: The index of the layer in its stack; :meth:`set_layer` sets it.
     number = 0
     #: The position encoding of the layer.
     encoding: PositionEncoding
-    #: H and D; fairseq's decoder reads them.
+    #: H and D; fairseq's decoder uses both.
     num_heads: int
     head_dim: int
     get_incremental_state: Callable[..., Any]
@@ -94,20 +96,20 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     @classmethod
     def relative_after_rotation(cls, options: Options) -> bool:
-        """Whether the products of rotated q and k depend on the distance alone."""
+        """Whether products of rotated queries and keys depend on their distance alone."""
         return True
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse settings, encodings and stacks that the attributes allow, but the kernel does not.
+        """Refuse what the class attributes allow but the kernel does not support.
 
-        *options* is complete but for defaults that follow from *stacks*; this fills them in place.
-        *stacks* are all stacks with this kernel, and *encodings* are all encodings in them.
+        *stacks* are all stacks with this kernel; *encodings* are all encodings in these stacks.
+        *options* lacks only defaults that depend on *stacks*; this method sets them in place.
         """
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """H, and the channels or features per head that encodings act on; H has to divide C."""
+        """H, and the number of channels or features per head that encodings change; H divides C."""
         channels = option(options, f"{side}_embed_dim")
         heads = option(options, f"{side}_attention_heads")
         if heads < 1 or channels % heads:
@@ -118,13 +120,13 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     @classmethod
     def size_flags(cls, options: Options, side: str) -> str:
-        """The flags that set the second number of :meth:`heads`, for error messages."""
-        return f"--{side}-embed-dim over --{side}-attention-heads"
+        """For error messages: the flags that determine the second result of :meth:`heads`."""
+        return f"a different --{side}-embed-dim or --{side}-attention-heads"
 
     def set_layer(self, index: int, first: "AttentionKernel") -> None:
-        """Tell the kernel the index of its layer, once all layers of a stack are built.
+        """Set the index of the kernel's layer, once all layers of a stack are built.
 
-        It may then share parameters of the *first* layer's kernel.
+        A subclass may take over parameters from *first*, the kernel of the first layer.
         """
         self.number = index
         transform = self.encoding.transform
@@ -132,10 +134,10 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         self.kind = (self.encoding.name, table)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """The arguments of :meth:`forward` for kernels of one kind, made once per forward pass.
+        """Keyword arguments of :meth:`forward` for all kernels of one kind.
 
-        By default the result of :func:`.masks`.  *places* are the positions of the queries and keys
-        of *batch*.  The stack adds the ``table`` of the encoding's transform.
+        By default, the result of :func:`.masks`.  *places* are the positions of the queries and
+        keys of *batch*.  The stack adds ``table``, the table of the encoding's transform.
         """
         return masks(self, batch, places)
 
@@ -148,8 +150,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     ) -> Tensor:
         """The output (B, T, C) of attention from the new tokens to all tokens so far.
 
-        *x* (B, T, C) is the input of the layer for the new tokens, and *keys* (B, S, C) the
-        input for keys and values, if different; *prepared* is the result of :meth:`prepare`.
+        *x* (B, T, C) is the input of the layer for the new tokens; *keys* (B, S, C) is the input
+        for keys and values, if it differs from *x*; *prepared* is the result of :meth:`prepare`.
         """
         raise NotImplementedError
 
@@ -161,24 +163,25 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
 
 class JoinedParameters:
-    """Mixin for attention: in inference on a GPU, one operation reads several parameters.
+    """Mixin for attention that joins parameters in memory, for inference on a GPU.
 
-    A decoding step on a GPU is bound by the number of operations.  On a CPU one product of a few
-    rows with the joint weight takes longer than three with its parts, so the parts are used.
+    One operation can then use several parameters, and the number of operations limits the speed of
+    a decoding step on a GPU.  On a CPU, one product of a few rows with the joined weight takes
+    longer than three products with its parts, so the parts are used.
 
     Names and values of parameters do not change.  A joined tensor is out of date once other code
     moves a parameter to other memory.
     """
 
-    #: joined tensors by name, with parameters as views; first None, which PyTorch 2.4 can compile
+    #: joined tensors by name, of which parameters are views; first None, for PyTorch 2.4's compiler
     joined: Optional[Dict[str, Tensor]] = None
 
     def joinable(self) -> Dict[str, List[Tensor]]:
-        """The parameters of each joined tensor."""
+        """The parameters to join, by name of the joined tensor."""
         raise NotImplementedError
 
     def current(self, parts: Dict[str, List[Tensor]]) -> Dict[str, Tensor]:
-        """The joined tensors of *parts*; empty if one is out of date."""
+        """The joined tensors of the parameters *parts*; empty if one is missing or out of date."""
         joined = self.joined or {}
         whole = {name: joined[name] for name in parts if name in joined}
         current = len(whole) == len(parts) and all(are_views(whole[n], parts[n]) for n in parts)
@@ -197,7 +200,7 @@ class JoinedParameters:
 
 
 def join(parameters: List[Tensor]) -> Tensor:
-    """One tensor that holds *parameters*, which become views of its rows."""
+    """Concatenate *parameters* into one tensor, of whose rows each parameter becomes a view."""
     whole = torch.cat([parameter.detach() for parameter in parameters])
     for parameter, part in zip(parameters, whole.split([len(each) for each in parameters])):
         parameter.data = part
@@ -215,15 +218,15 @@ def are_views(whole: Tensor, parts: List[Tensor]) -> bool:
 
 
 def launch_bound(x: Tensor) -> bool:
-    """True where starting operations takes the time: on a GPU, without gradients, in eager mode."""
+    """True where starting operations limits the speed: on a GPU, without gradients, uncompiled."""
     return x.is_cuda and not (torch.is_grad_enabled() or in_graph())
 
 
 def weights_and_biases(layers: List[nn.Module]) -> Dict[str, List[Tensor]]:
-    """The weights and the biases of linear layers; empty if one product cannot replace the layers.
+    """The weights and the biases of linear *layers*; empty if one product cannot replace them.
 
-    It cannot replace layers with hooks (of quantisation noise or pruning), layers with sharded
-    parameters, or layers of another type.
+    One product cannot replace layers that have hooks (from quantisation noise or pruning), layers
+    with sharded parameters, or layers of another type.
     """
     for layer in layers:
         if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
@@ -234,17 +237,17 @@ def weights_and_biases(layers: List[nn.Module]) -> Dict[str, List[Tensor]]:
         name: [layer._parameters[name] for layer in layers] for name in ("weight", "bias")
     }
     biases = {bias is None for bias in parts["bias"]}
-    # keys may share the projection of queries
+    # queries and keys may share one projection
     if len(set(layers)) < len(layers) or len(biases) > 1:
         return {}
     return {"weight": parts["weight"]} if True in biases else parts
 
 
 class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention):
-    """A kernel with fairseq's projections of queries, keys, values and output, and its dropout.
+    """A kernel with the projections and the dropout of fairseq's multi-head attention.
 
-    Checkpoints, quantisation noise, pruning and initialisation rely on the names of these modules,
-    which are fairseq's.
+    The modules keep fairseq's names, on which checkpoints, quantisation noise, pruning and
+    initialisation rely.
 
     The constructor takes C, H, the encoding of the layer, and further arguments of fairseq's
     attention (dropout, quantisation noise).
@@ -263,15 +266,15 @@ class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention
         self.encoding = encoding
 
     def by_head(self, x: Tensor) -> Tensor:
-        """(B, T, C) as (B, T, H, D)."""
+        """View *x* (B, T, C) as (B, T, H, D)."""
         return x.view(*x.shape[:2], self.num_heads, self.head_dim)
 
     def joinable(self) -> Dict[str, List[Tensor]]:
-        """The weights and biases of the projections, which share one input."""
+        """The weights and biases of the three projections that have the same input."""
         return weights_and_biases([self.q_proj, self.k_proj, self.v_proj])
 
     def joint_product(self, x: Tensor) -> Optional[Tuple[Tensor, ...]]:
-        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C); None to apply each alone."""
+        """Outputs of q_proj, k_proj and v_proj for *x* (B, T, C); None if they are not joined."""
         if self.joined and launch_bound(x):
             parts = self.joinable()
             whole = self.current(parts)

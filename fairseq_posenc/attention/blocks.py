@@ -1,9 +1,9 @@
-"""Sequences split into blocks with their neighbours, after padding in front is removed.
+"""Splitting of sequences into blocks, and the attention bias between blocks.
 
-A window that slides over a sequence is a band of the attention matrix.  Products of a block of
-queries with the neighbouring blocks of keys cover the band with dense matrices, and take memory
+If each query sees a window of keys around it, visible pairs form a band of the attention matrix.
+Dense products of each block of queries with neighbouring blocks of keys cover the band, in memory
 linear in the length (Longformer, Beltagy et al., arXiv 2004.05150, appendix A, "sliding chunks").
-A window dilated by d is a dense window in each of d sequences, which take every d-th token.
+A window with dilation d is a dense window in each of d sequences, which contain every d-th token.
 """
 
 from typing import NamedTuple, Optional
@@ -34,8 +34,8 @@ class Blocks(NamedTuple):
 
     size: int  # L
     before: int  # number of earlier blocks that a block of queries sees
-    after: int  # number of later blocks that it sees
-    dilation: int = 1  # d, distance between tokens of one sequence after splitting
+    after: int  # number of later blocks that a block of queries sees
+    dilation: int = 1  # d; after splitting, a sequence has every d-th token
 
     @property
     def span(self) -> int:
@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
         return -(-length // (self.dilation * self.size))
 
     def within(self, length: int) -> "Blocks":
-        """The same split, without neighbours that no block of *length* tokens has.
+        """The same split with only those neighbours that exist in sequences of *length* tokens.
 
         >>> Blocks(size=2, before=9, after=0).within(5).before
         2
@@ -56,7 +56,7 @@ class Blocks(NamedTuple):
         return self._replace(before=min(self.before, most), after=min(self.after, most))
 
     def split(self, x: Tensor) -> Tensor:
-        """(R, S, …) -> (R·d, N, L, …), with zeros after the last token."""
+        """Split *x* (R, S, …) into (R·d, N, L, …), with zeros after the last token."""
         number, rest = self.count(x.size(1)), x.shape[2:]
         gap = number * self.dilation * self.size - x.size(1)
         if gap:
@@ -66,16 +66,16 @@ class Blocks(NamedTuple):
         return x.reshape(x.size(0) * self.dilation, number, self.size, *rest)
 
     def join(self, x: Tensor, length: int) -> Tensor:
-        """(R·d, N, L, …) -> (R, S, …); the inverse of :meth:`split`."""
+        """The inverse of :meth:`split`: (R·d, N, L, …) -> (R, S, …) with S = *length*."""
         rest = x.shape[3:]
         if self.dilation > 1:
             x = x.reshape(-1, self.dilation, x.size(1) * self.size, *rest).transpose(1, 2)
         return x.reshape(x.size(0), -1, *rest)[:, :length]
 
     def around(self, parts: Tensor, start: int, end: int) -> Tensor:
-        """The tokens of blocks *start* to *end* and of their neighbours, zeros beyond the ends.
+        """The tokens in and around each block from *start* to *end* - 1, zeros beyond the ends.
 
-        *parts* are (R, N, L, …), and the result (R, end - start, K, …); its overlaps share memory.
+        *parts* is (R, N, L, …), and the result (R, end - start, K, …), whose overlaps share memory.
         """
         first, last, number = start - self.before, end + self.after, parts.size(1)
         front, gap = max(-first, 0), max(last - number, 0)
@@ -87,7 +87,7 @@ class Blocks(NamedTuple):
         return windows.permute(0, 1, -1, *range(2, windows.dim() - 1))
 
     def add_around(self, sums: Tensor, gradient: Tensor, start: int) -> None:
-        """Add the *gradient* (R, n, K, …) of :meth:`around` to *sums* (R, N, L, …)."""
+        """Add *gradient* (R, n, K, …) of a result of :meth:`around` to *sums* (R, N, L, …)."""
         number = gradient.size(1)
         for shift, part in enumerate(gradient.split(self.size, dim=2)):
             first = start + shift - self.before
@@ -96,7 +96,7 @@ class Blocks(NamedTuple):
                 sums[:, low:high].add_(part[:, low - first : high - first])
 
     def distances(self, device: torch.device) -> Tensor:
-        """Distance from each token of a block to each of its neighbours, in tokens, (L, K)."""
+        """Distance from each token of a block to each token in and around the block, (L, K)."""
         keys = torch.arange(self.span, device=device) - self.before * self.size
         return (keys - torch.arange(self.size, device=device).unsqueeze(1)) * self.dilation
 
@@ -111,9 +111,9 @@ def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype)
 def pair_bias(
     encoding: PositionEncoding, places: Places, visible: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """The additive mask and the content-free logits of *encoding*, (1|B, 1|H, T, S).
+    """The sum of the additive mask and the content-free logits of *encoding*, (1|B, 1|H, T, S).
 
-    Positions are below 0 at padding; *visible* (1|B, T, S) says whether a query sees a key.
+    Positions of padding may be below 0; *visible* (1|B, T, S) is True where a query sees a key.
     """
     logits = None
     if encoding.shared_bias is not None:
@@ -123,10 +123,10 @@ def pair_bias(
 
 
 class BlockBias:
-    """The bias of blocks of queries to several kinds of keys, (1|B, d, N, 1|H, L, ·) each.
+    """The biases of blocks of queries for several kinds of keys, (1|B, d, N, 1|H, L, ·) each.
 
-    All tokens of *batch* are new: S = T.  *positions* (1|B, S) have no padding in front; None for
-    0, 1, 2, ….  *visible* (1|B, S) is False at padding, which is on the right.
+    All tokens of *batch* are new: S = T.  All padding is on the right: *visible* (1|B, S) is False
+    there.  *positions* is (1|B, S), or None for 0, 1, 2, ….
     """
 
     def __init__(
@@ -147,20 +147,20 @@ class BlockBias:
         self.bound = batch.length if batch.assigned is None else batch.assigned.bound
 
     def _split(self, x: Tensor) -> Tensor:
-        """(1|B, S) -> (1|B, d, N, L)."""
+        """Split *x* (1|B, S) into (1|B, d, N, L)."""
         return self.blocks.split(x).unflatten(0, (len(x), -1))
 
     def _around(self, x: Tensor) -> Tensor:
-        """(1|B, S) -> (1|B, d, N, K)."""
+        """Split *x* (1|B, S) into blocks with their neighbours, (1|B, d, N, K)."""
         parts = self.blocks.split(x)
         return self.blocks.around(parts, 0, parts.size(1)).unflatten(0, (len(x), -1))
 
     def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
-        """The bias from a mask, True at *visible* keys (1|B, d, N, 1|L, ·), and the *logits*."""
+        """The *logits*, or 0, with -inf where *visible* (1|B, d, N, 1|L, ·) is False."""
         return masked_logits(visible.unsqueeze(3), logits, self.dtype)
 
     def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
-        """Logits (1|B, d, N, 1|H, L, ·) of positions (1|B, d, N, L) and (1|B, d, N, ·), or None."""
+        """Logits (1|B, d, N, 1|H, L, ·) of *queries* (1|B, d, N, L) and *keys* (1|B, d, N, ·)."""
         if self.shared_bias is None:
             return None
         outer = max(queries.shape[:3], keys.shape[:3])
@@ -168,7 +168,7 @@ class BlockBias:
         return self.shared_bias(Places(queries, keys, self.bound)).unflatten(0, outer)
 
     def to_first(self, number: int, is_global: Tensor) -> Tensor:
-        """The bias of the first *number* keys, -inf where *is_global* (1|B, S) is False."""
+        """The bias for the first *number* keys, -inf where *is_global* (1|B, S) is False."""
         visible = (self.visible & is_global)[:, None, None, None, :number]
         keys = self.index[0, :number]
         if self.causal:
@@ -179,13 +179,13 @@ class BlockBias:
         return self._bias(visible, self._at(self._split(self.positions), first))
 
     def from_first(self, number: int) -> Tensor:
-        """The bias of the first *number* queries to all keys, (1|B, 1|H, G, S)."""
+        """The bias of the first *number* = G queries for all keys, (1|B, 1|H, G, S)."""
         visible = self.visible.unsqueeze(1).expand(-1, number, -1)
         places = Places(self.positions[:, :number], self.positions, self.bound)
         return pair_bias(self.encoding, places, visible, self.dtype)
 
     def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
-        """The bias of the keys in the *band* (L, K), -inf where *is_global* (1|B, S) is True."""
+        """The bias for keys in the *band* (L, K), -inf where *is_global* (1|B, S) is True."""
         visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
         if self.shared_bias is None or not (self.counted and self.shared_bias.distance_alone):
             at = (self._split(self.positions), self._around(self.positions))
@@ -197,8 +197,8 @@ class BlockBias:
         shared = self.shared_bias(Places(queries * step, keys * step, self.blocks.span * step))
         return self._bias(visible, shared[:, None, None])
 
-    def to_chosen(self, chosen: Tensor, first: int) -> Tensor:
-        """The bias of the keys in blocks *chosen* (1|B, N, R); blocks are not dilated."""
+    def to_chosen(self, chosen: Tensor) -> Tensor:
+        """The bias for keys in the blocks *chosen* (1|B, N, R), -1 for none; requires d = 1."""
         size = self.blocks.size
         index = chosen.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=self.device)
         index = index.flatten(2).unsqueeze(1)  # (1|B, 1, N, R·L)
@@ -215,7 +215,7 @@ class BlockBias:
 
 
 def rolled(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
-    """Roll every sequence of *x*, with tokens in dimension *dim*, to begin with token ``starts``.
+    """Roll each sequence of *x* along *dim*, so that its token number *starts* (B, 1) is first.
 
     >>> rolled(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
     tensor([[8, 9, 7]])
@@ -228,7 +228,7 @@ def rolled(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
 
 
 def chunked(x: Tensor, size: int) -> Tensor:
-    """(…, T, C) as (…, N, L, C) for N chunks of *size* L, with zeros after the last token."""
+    """Split *x* (…, T, C) into N chunks of *size* L, (…, N, L, C), with zeros at the end."""
     gap = -x.size(-2) % size
     x = F.pad(x, (0, 0, 0, gap)) if gap else x
     return x.reshape(*x.shape[:-2], x.size(-2) // size, size, x.size(-1))

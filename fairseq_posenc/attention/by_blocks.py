@@ -1,9 +1,9 @@
-"""Softmax attention of blocks of queries to the keys of their pattern, a few blocks at a time.
+"""Softmax attention from blocks of queries to the keys that each sees, a few blocks at a time.
 
 Longformer, Beltagy et al., arXiv 2004.05150; BigBird, Zaheer et al., arXiv 2007.14062.  Windows
-overlap, so the keys of all blocks would take several times the memory of the keys themselves.  So
-keys are copied for one segment of blocks at a time, and again in the backward pass, for which only
-queries, keys and values are saved, as in fused softmax attention.
+overlap, so copies of the keys for all blocks would take several times the memory of the keys.
+Therefore keys are copied for one segment of blocks at a time.  As in fused softmax attention, only
+the inputs are saved for the backward pass, which copies the keys again.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
 
-#: The largest number of elements of a segment's queries on a CPU, 0.5 MB in float32; the keys
-#: of larger segments are slower to read.
+#: The largest number of elements in the queries of a segment on a CPU, 0.5 MB in float32; with
+#: larger segments, reading the keys is slower.
 SEGMENT = 131_072
-#: The largest number on a GPU, 8,192 tokens of 512 channels.  A smaller batch is one segment,
-#: whose copies of keys are saved: copying them again would take more kernels.
+#: The same for a GPU, 8,192 tokens of 512 channels.  A smaller batch is one segment, whose copies
+#: of keys are saved, because copying keys again would start more GPU kernels.
 SEGMENT_ON_GPU = 4_194_304
 
 
@@ -35,12 +35,12 @@ class BlockSlice(NamedTuple):
 
     @property
     def shape(self) -> Tuple[int, int]:
-        """The number of sequences, and of blocks of each."""
+        """The number of sequences, and the number of blocks in each."""
         return self.rows.stop - self.rows.start, self.blocks.stop - self.blocks.start
 
 
 def block_slices(rows: int, number: int, most: int) -> List[BlockSlice]:
-    """Segments of at most *most* of the N blocks of R sequences: whole sequences, or parts of one.
+    """Divide *rows* sequences of *number* blocks each into segments of at most *most* blocks.
 
     >>> [index.shape for index in block_slices(rows=3, number=3, most=6)]
     [(2, 3), (1, 3)]
@@ -63,14 +63,14 @@ class Seen(NamedTuple):
     """
 
     blocks: Blocks  # the split; a window is a block and its neighbours
-    first: int = 0  # G, how many first tokens of its sentence each block sees
-    # numbers, from 0 to R·N - 1, of further blocks that each block sees, (R, N, r), or None
+    first: int = 0  # G; each block sees the first G tokens of its sentence
+    # indices, from 0 to R·N - 1, of r further blocks that each block sees, (R, N, r), or None
     chosen: Optional[Tensor] = None
 
     def read(self, x: Tensor, index: BlockSlice) -> Tensor:
-        """The keys or values (n, S, H, D) that the n blocks at *index* see, of all (R, N, L, H, D).
+        """The keys or values (n, S, H, D) that n blocks at *index* see, from *x* (R, N, L, H, D).
 
-        Along S, first tokens come first, then the window, then chosen blocks.
+        In dimension S, first tokens of the sentence precede the window, and chosen blocks follow.
         """
         rows, blocks = index
         parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
@@ -85,19 +85,19 @@ class Seen(NamedTuple):
     def _first_tokens(self, x: Tensor, rows: slice) -> Tensor:
         """The first tokens of the sentence of each of the *rows*, (·, G, H, D)."""
         step = self.blocks.dilation
-        start, stop = rows.start // step * step, -(-rows.stop // step) * step  # whole sentences
+        start, stop = rows.start // step * step, -(-rows.stop // step) * step  # of whole sentences
         first = self.blocks.join(self.first_blocks(x)[start:stop], self.first)
         if step == 1:
             return first
         return first.repeat_interleave(step, dim=0)[rows.start - start : rows.stop - start]
 
     def first_blocks(self, x: Tensor) -> Tensor:
-        """The blocks of *x* (R, N, …) that hold first tokens, a view (R, ·, …)."""
+        """A view (R, ·, …) of the blocks of *x* (R, N, …) that hold the first G tokens."""
         return x[:, : self.blocks.count(self.first)]
 
 
 class KeyGradient:
-    """The gradient of keys or values x (R, N, L, H, D), summed over all blocks that read them."""
+    """The gradient of keys or values x (R, N, L, H, D), summed over all blocks that see them."""
 
     def __init__(self, seen: Seen, x: Tensor) -> None:
         self.seen, self.sums = seen, x.new_zeros(x.shape)
@@ -105,7 +105,7 @@ class KeyGradient:
         self.first = x.new_zeros(of_first, dtype=AT_LEAST_FLOAT32[x.dtype])
 
     def add(self, gradient: Tensor, index: BlockSlice) -> None:
-        """Add the *gradient* (n, S, H, D) of the result of :meth:`Seen.read` for *index*."""
+        """Add *gradient* (n, S, H, D) of the result of :meth:`Seen.read` for blocks at *index*."""
         seen, span = self.seen, self.seen.blocks.span
         gradient = gradient.unflatten(0, index.shape)
         rest = gradient.size(2) - seen.first - span
@@ -118,7 +118,7 @@ class KeyGradient:
             sums.index_add_(0, numbers, chosen.reshape(len(numbers), *sums.shape[1:]))
 
     def total(self) -> Tensor:
-        """The gradient (R, N, L, H, D)."""
+        """The summed gradient (R, N, L, H, D)."""
         if self.seen.first:
             of_sentences = self.first.unflatten(0, (-1, self.seen.blocks.dilation)).sum(dim=1)
             self.seen.first_blocks(self.sums).add_(self.seen.blocks.split(of_sentences))
@@ -128,7 +128,8 @@ class KeyGradient:
 class BlockAttention(NamedTuple):
     """Softmax attention of N blocks of queries in each of R sequences.
 
-    *seen* selects the keys of every block; the other fields are arguments of :func:`.attend`.
+    *seen* selects the keys of every block.  The other fields are arguments of :func:`.attend`, in
+    which *rate* is called *dropout*.
     """
 
     seen: Seen
@@ -137,9 +138,9 @@ class BlockAttention(NamedTuple):
     empty_rows: bool
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """The output (R, N, L, H, D) for queries, keys and values of that shape.
+        """The output (R, N, L, H, D) for *q*, *k* and *v* of the same shape.
 
-        The bias (R, N, 1|H, L, S) is for the keys in the order of :meth:`.Seen.read`.
+        The *bias* (R, N, 1|H, L, S) is for keys in the order in which :meth:`.Seen.read` has them.
         """
         most = SEGMENT_ON_GPU if q.is_cuda else SEGMENT
         slices = block_slices(q.size(0), q.size(1), most // q[0, 0].numel())
@@ -151,13 +152,13 @@ class BlockAttention(NamedTuple):
     def segments(
         self, slices: List[BlockSlice], q: Tensor, k: Tensor, v: Tensor, bias: Tensor
     ) -> Iterator[Tuple[BlockSlice, Tuple[Tensor, ...]]]:
-        """The index of each segment, and the arguments of :meth:`attend`."""
+        """For each segment, its index and its arguments for :meth:`attend`."""
         for index in slices:
             keys, values = (self.seen.read(x, index) for x in (k, v))
             yield index, (q[index].flatten(0, 1), keys, values, bias[index].flatten(0, 1))
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-        """The output (n, L, H, D) for queries (n, L, H, D), keys (n, S, H, D) and their bias."""
+        """The output (n, L, H, D) for queries (n, L, H, D) and keys and values (n, S, H, D)."""
         q, keys, values = (x.transpose(1, 2) for x in (q, keys, values))
         out = attend(q, keys, values, self.scale, bias, False, self.rate, self.empty_rows)
         return out.transpose(1, 2)
@@ -171,9 +172,9 @@ def random_state(device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
-    """A context in which random numbers start from *state*, of :func:`random_state`, if not None.
+    """A context in which random numbers start from *state*, a result of :func:`random_state`.
 
-    Afterwards the generator goes on as if there had been no context.
+    After the context, the generator has the same state as before.  None has no effect.
     """
     if state is None:
         yield
@@ -185,7 +186,7 @@ def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterat
 
 
 class ReadAgain(torch.autograd.Function):
-    """Block attention that saves the keys of all tokens once, and no copies for blocks.
+    """Block attention that saves its inputs for the backward pass, but no copies of keys.
 
     The backward pass copies the keys of each segment again, and recomputes the segment's output.
     """
@@ -204,7 +205,7 @@ class ReadAgain(torch.autograd.Function):
         ctx.attention, ctx.slices = attention, slices
         ctx.state = random_state(q.device) if attention.rate > 0 else None
         ctx.save_for_backward(q, k, v, bias)
-        # results allocated by segment would lie between freed keys and fragment the memory
+        # allocated at once: a result per segment would lie between freed keys and fragment memory
         out = q.new_empty(q.shape)
         with no_autocast(q.device):
             for index, inputs in attention.segments(slices, q, k, v, bias):

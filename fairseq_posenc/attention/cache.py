@@ -1,8 +1,8 @@
 """The cache of incremental decoding: keys and values of the tokens so far.
 
 fairseq keeps keys and values as tensors (B, H, S, D) in its incremental state.  Here they are views
-of larger memory, so that a new token is written after the others without copying them.
-If other code replaces these tensors, the next token copies the replacements into new memory.
+of larger memory, so that keys of new tokens are written after earlier keys, which are not copied.
+If other code replaces the tensors, the next step copies the replacements into new memory.
 """
 
 from typing import Any, Dict, List, Optional, Tuple, cast
@@ -16,44 +16,44 @@ from fairseq_posenc.flags.options import Layer
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]
 _Kind = Tuple[int, int, torch.dtype]  # heads, channels and type
-_Spare = Dict[Tuple[_Kind, Optional[int]], Tensor]  # by kind and window
+_Spare = Dict[Tuple[_Kind, Optional[int]], Tensor]  # by kind and size of the window
 
-# names in the incremental state: fairseq's, and ours
+# names in the incremental state: STATE is fairseq's, the others are ours
 STATE, _BUFFERS, TERMS = "attn_state", "buffers", "position_terms"
 _SPARE = "spare_memory"
-#: Name of the number of hypotheses per sentence; the rows of a sentence are consecutive.
+#: Name, in the incremental state, of the number of hypotheses (consecutive rows) per sentence.
 BEAM = "beam"
-#: Name of the index of the new token, (1, ), in a state whose tensors have room for more tokens and
-#: stay where they are in memory.
+#: Name, in the incremental state, of the index (1, ) of the new token; the tensors of such a state
+#: have room for later tokens and do not move in memory.
 COLUMN = "column"
 _BLOCK = 64  # tokens
-_ALWAYS = 2**62  # the tokens that a hypothesis shares with itself
-_TRACKED = 512  # most hypotheses for which a table of the tokens shared by each pair is kept
+_ALWAYS = 2**62  # number of tokens that a hypothesis shares with itself: all
+_TRACKED = 512  # with more hypotheses, shared tokens are not tracked
 
 
 class KeyValueBuffers:
     """Memory of the cache of one layer, with room for further tokens.
 
-    Parts with the same heads, channels and type share one memory (parts, B, H, room, D), which one
+    Parts of one kind (heads, channels and type) share one tensor (parts, B, H, room, D), which one
     operation reorders.  Each part is contiguous, because interleaved channels take twice as long to
     read.
 
-    Hypotheses of a beam search share most of their past.  On a CPU, the number of leading tokens
-    that each pair shares is tracked, so that reordering copies only the rest; on a GPU the host
-    would have to wait for the order.  If most tokens have to be copied, they go to the spare memory
-    of the decoder, and the layer's old memory becomes the spare one.
+    Hypotheses of a beam search share most of their tokens.  On a CPU, the number of leading tokens
+    that each pair shares is tracked, so that reordering copies only later tokens; on a GPU, the
+    host would have to wait for the order.  If most tokens have to be copied, they are copied to the
+    decoder's spare memory, which replaces the layer's memory; the latter becomes the spare memory.
 
     Args:
         parts: keys, values and other tensors of the tokens so far, (B, H, S, D) each.
-        spare: memory without tokens, which the layers of a decoder share.
-        keep: the number of tokens kept when new ones are added, or None for all.  Such a sliding
-            window moves back to the beginning of the memory at its end.
+        spare: unused memory, which the layers of a decoder share.
+        keep: the number of earlier tokens to keep when new ones are added, or None for all.  When
+            this sliding window reaches the end of the memory, it moves back to the beginning.
     """
 
     def __init__(self, parts: Parts, spare: _Spare, keep: Optional[int] = None) -> None:
         first = next(iter(parts.values()))
         self.keep, self.spare = keep, spare
-        #: numbers of tokens: in all, before the window, before the memory
+        #: numbers of tokens: all so far, those before the window, those before the memory
         self.length = self.first = self.base = 0
         self.views: Parts = {}
         #: names of the parts in each memory, in order
@@ -65,7 +65,7 @@ class KeyValueBuffers:
             (heads, size, dtype): first.new_empty(len(names), rows, heads, 0, size, dtype=dtype)
             for (heads, size, dtype), names in self.names.items()
         }
-        #: number of leading tokens that each pair of hypotheses shares, (B, B), or None
+        #: number of leading tokens that each pair of hypotheses shares, (B, B); None if untracked
         self.shared: Optional[Tensor] = None
         if not first.is_cuda and rows <= _TRACKED:
             self.shared = first.new_zeros((rows, rows), dtype=torch.int64).fill_diagonal_(_ALWAYS)
@@ -109,7 +109,7 @@ class KeyValueBuffers:
             self.views[name].narrow(2, self.length - self.first - new, new).copy_(x)
 
     def reorder(self, order: Tensor) -> None:
-        """Replace row i by row ``order[i]``, (B', ); B' may differ from B."""
+        """Replace row i by row ``order[i]``; *order* is (B', ), and B' may differ from B."""
         start, rows = 0, order.size(0)
         if self.shared is not None:
             if rows == self.shared.size(0):
@@ -150,9 +150,9 @@ def updates_in_place(parts: Parts) -> bool:
 def append_to_cache(
     layer: Layer, new: Parts, incremental_state: IncrementalState, keep: Optional[int] = None
 ) -> Parts:
-    """The tensors of all tokens so far, (B, H, S, D) each, in the cache of *layer*.
+    """Add *new* to the cache of *layer*; returns the tensors of all tokens, (B, H, S, D) each.
 
-    *new* are the tensors of the new tokens by name, (B, H, T, D) each; *keep* is the number of
+    *new* has the tensors of the new tokens by name, (B, H, T, D) each; *keep* is the number of
     earlier tokens to keep, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
@@ -184,15 +184,15 @@ def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
 
 
 def counted(like: Tensor, number: int) -> Tensor:
-    """An empty tensor (B, S, 0), with S the *number* of tokens, which is reordered like others.
+    """An empty tensor (B, S, 0), with S = *number* and as many rows as *like*.
 
-    A cache that lacks the keys of some tokens holds this tensor as ``prev_tokens``.
+    A cache that lacks the keys of some tokens holds it as ``prev_tokens``, to count all tokens.
     """
     return like.as_strided((len(like), number, 0), (1, 1, 1))
 
 
 def take_cache(layer: Layer, incremental_state: Dict[str, Any]) -> Parts:
-    """Remove the cache of *layer*, which has one, from *incremental_state*, and return it."""
+    """Remove the cache of *layer*, which must exist, from *incremental_state*, and return it."""
     for name in (_BUFFERS, TERMS):
         incremental_state.pop(layer._get_full_incremental_state_key(name), None)
     parts: Parts = incremental_state.pop(layer._get_full_incremental_state_key(STATE))
@@ -208,7 +208,7 @@ def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:
 
 
 def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: Tensor) -> None:
-    """Reorder the cache of *layer* by *new_order*, the row that each row continues, (B', )."""
+    """Replace row i of the cache of *layer* by row ``new_order[i]``; *new_order* is (B', )."""
     saved = layer.get_incremental_state(incremental_state, STATE)
     if not saved:
         return

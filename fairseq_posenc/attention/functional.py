@@ -23,23 +23,23 @@ from fairseq_posenc.basics.versions import (
 from fairseq_posenc.encodings import Places
 from fairseq_posenc.flags.options import Layer
 
-#: Widest heads of PyTorch's fast fused kernels on a GPU.  Wider values, as in gated attention
-#: units, get a kernel that updates its output in global memory at every block of keys.  For a
-#: single query that costs little, since its output is one row.
+#: Widest heads of PyTorch's fast fused kernels on a GPU.  For wider values, as in gated attention
+#: units, PyTorch uses a kernel that updates its output in global memory at every block of keys.
+#: For a single query that costs little, because the output is one row.
 WIDEST_FUSED = 256
 
 
 class Padding(NamedTuple):
-    """Says which tokens of a batch are padding."""
+    """The padding of a batch."""
 
     mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token sees any padding
-    left: bool = False  # whether a sequence begins with padding
-    empty: bool = False  # whether a sequence has nothing but padding
-    # length of the first text of each pair, (B, 1), for patterns that depend on it
+    left: bool = False  # whether any sequence begins with padding
+    empty: bool = False  # whether any sequence consists of padding only
+    # length of the first text of each pair, (B, 1), for kernels that use it, or None
     first_text: Optional[Tensor] = None
 
     def after(self, memory: int) -> "Padding":
-        """The same padding with *memory* tokens in front, visible to all."""
+        """The padding of the same tokens behind *memory* tokens that are not padding."""
         if self.mask is None:
             return self
         seen = self.mask.new_zeros(self.mask.size(0), memory)
@@ -49,20 +49,20 @@ class Padding(NamedTuple):
 class Batch(NamedTuple):
     """Sizes and masks of a forward pass, from which kernels prepare their arguments."""
 
-    # input of the first layer for the new tokens, (B, T, C); they are the last T of S, unless
-    # *assigned* says otherwise
+    # input of the first layer for the new tokens, (B, T, C); the new tokens are the last T of S,
+    # unless *assigned* gives them other positions
     like: Tensor
     length: int  # S
     padding: Padding = Padding()  # the padding of all S tokens
-    causal: bool = False  # hide later keys
-    # this forward pass projects that many keys, the last ones: by default T, as the cache has the
-    # others; S if layers get *keys*, as with a memory
+    causal: bool = False  # whether queries see no later keys
+    # number of keys, the last ones, that this forward pass projects: by default T, because a cache
+    # has the earlier ones; S if layers get *keys*, as with a memory
     projected: Optional[int] = None
     assigned: Optional[Places] = None  # positions in place of 0, 1, 2, …
 
     @property
     def new_padding(self) -> Optional[Tensor]:
-        """True at padding of the new tokens, (B, T), or None."""
+        """The padding mask of the new tokens, (B, T), or None."""
         mask = self.padding.mask
         return None if mask is None else mask[:, -self.like.size(1) :]
 
@@ -81,7 +81,7 @@ def additive_mask(
               [0., 0., 0.]]]])
 
     Queries are the last T of S positions, and *key_padding_mask* (B, S) is True at padding.  The
-    dtype and the device are those of *like*.
+    result has the dtype and the device of *like*.
     """
     hidden = None
     if causal and query_length > 1:
@@ -97,7 +97,7 @@ def additive_mask(
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """The type of products with *x*: the type of *x*, or that of autocast."""
+    """The dtype of products with *x*: the autocast dtype if autocast is on, else that of *x*."""
     if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4
         enabled = torch.is_autocast_enabled(x.device.type)
         return torch.get_autocast_dtype(x.device.type) if enabled else x.dtype
@@ -114,17 +114,17 @@ def no_autocast(device: torch.device) -> ContextManager[Any]:
 
 
 def aligned(bias: Tensor) -> Tensor:
-    """*bias* (1|B, 1|H, 1|T, S) with rows aligned for the fused kernels of a GPU.
+    """*bias* (1|B, 1|H, 1|T, S) with rows aligned in memory for the fused kernels of a GPU.
 
-    The kernels read dense rows that start at multiples of 8 elements; PyTorch copies any other bias
-    in every layer.
+    The kernels need dense rows that start at multiples of 8 elements; PyTorch would copy any other
+    bias in every layer.
     """
     if not bias.is_cuda:
         return bias
     gap, bias = -bias.size(-1) % 8, bias.contiguous()
     if not gap:
         return bias
-    # as a matrix, because F.pad may choose another layout for four dimensions
+    # padded as a matrix, because F.pad may change the layout of a four-dimensional tensor
     rows = F.pad(bias.flatten(0, 2), (0, gap))
     return rows.view(*bias.shape[:-1], -1)[..., : bias.size(-1)]
 
@@ -135,13 +135,13 @@ def dropout_rate(dropout: FairseqDropout) -> float:
 
 
 def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
-    """Masks and content-free logits of a kernel with a logit for every query and key.
+    """Masks and content-free logits for a *kernel* that computes a logit for every query and key.
 
-    Arguments are the kernel and those of :meth:`.AttentionKernel.prepare`.
+    *batch* and *places* are the arguments of :meth:`.AttentionKernel.prepare`.
 
     Returns:
-        ``bias``, their sum, (1|B, 1|H, 1|T, S), or None; ``causal``, whether the attention has to
-        hide later keys itself; ``empty_rows``, whether a query may see no key.
+        ``bias``, the sum of masks and logits, (1|B, 1|H, 1|T, S), or None; ``causal``, whether
+        later keys have to be hidden without a bias; ``empty_rows``, whether a query may see none.
     """
     padding, like, shared_bias = batch.padding, batch.like, kernel.encoding.shared_bias
     logits = None if shared_bias is None else shared_bias(places, cls_first=not padding.left)
@@ -162,8 +162,8 @@ def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
 
 
 def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
-    """Apply a ``FairseqDropout`` at its current rate; a rate of 0 takes no operation."""
-    # dropout_rate inlined, which saves a call in every layer of a model that drops nothing
+    """Apply a ``FairseqDropout`` at its current rate, without any operation if that is 0."""
+    # dropout_rate is inlined, which saves a call in every layer of a model without dropout
     active = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
     return F.dropout(x, dropout.p) if active else x
 
@@ -178,7 +178,7 @@ def attend(
     dropout: float = 0.0,
     empty_rows: bool = True,
 ) -> Tensor:
-    """Attention output from the fused kernel, (B, H, T, D); zeros for fully masked rows.
+    """Attention output (B, H, T, D), from a fused kernel if possible; 0 for fully masked rows.
 
     >>> q = torch.zeros(1, 1, 2, 4)  # equal logits: the mean of the visible values
     >>> v = torch.tensor([[2.0], [4.0]]).expand(1, 1, 2, 1)
@@ -187,15 +187,15 @@ def attend(
 
     Args:
         q: queries (B, H, T, D).
-        k: keys (B, G, S, D); head h of the queries reads key head ⌊h·G / H⌋.
+        k: keys (B, G, S, D); query head h uses key head ⌊h·G / H⌋.
         v: values (B, G, S, D).
         scale: factor on q·k.
         bias: additive term (1|B, 1|H, 1|T, S), -inf at hidden keys.
         causal: hide later keys; needs T = S and no *bias*.
         dropout: probability of dropping an attention weight.
-        empty_rows: False if no row of *bias* hides all keys, which saves looking for such rows.
+        empty_rows: False if no row of *bias* hides all keys; this saves a search for such rows.
     """
-    # On a CPU, PyTorch has no fused kernel with dropout or with gradients for the bias; its
+    # On a CPU, PyTorch has no fused kernel with dropout or with gradients of the bias; PyTorch's
     # fallback takes 1.15 times as long as attend_with_weights at 512 tokens.
     on_cpu = dropout == 0 and (bias is None or not bias.requires_grad)
     narrow = v.size(-1) <= WIDEST_FUSED or q.size(2) == 1
@@ -205,7 +205,7 @@ def attend(
     heads, groups = q.size(1), {}
     if k.size(1) != heads:
         if not causal and (bias is None or bias.size(1) == bias.size(2) == 1):
-            # all queries of a key head see the same keys, so they form one long query, uncopied
+            # queries that share a key head see the same keys: join them instead of copying keys
             out = attend(by_key_head(q, k.size(1)), k, v, scale, bias, False, dropout, empty_rows)
             return out.reshape(q.shape[:3] + v.shape[3:])
         # on a GPU, only the half-precision kernel without a bias supports groups
@@ -227,9 +227,9 @@ def attend(
 
 
 def _without_empty_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
-    """*bias* with zeros in rows that hide all keys; and True at these rows, (1|B, 1|H, 1|T, 1).
+    """*bias* with zeros in rows that hide all keys; and a mask of these rows, (1|B, 1|H, 1|T, 1).
 
-    The softmax of such rows and its gradients would be NaN.
+    Otherwise the softmax of such rows and its gradients would be NaN.
     """
     masked = bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
     return bias.masked_fill(masked, 0.0), masked
@@ -249,7 +249,7 @@ def attend_with_weights(
     """Output (B, H, T, D) and weights before dropout (B, H, T, S), with the softmax in float32.
 
     *relative_values* maps weights after dropout to a tensor (B, H, T, D) that is added to the
-    output; other arguments are those of :func:`attend`.
+    output; the other arguments are those of :func:`attend`.
     """
     if causal:
         bias = additive_mask(q.size(2), k.size(2), True, None, q)
@@ -264,7 +264,7 @@ def attend_with_weights(
         logits = logits.view(len(q), heads, -1, k.size(2))
     logits = logits.to(AT_LEAST_FLOAT32[q.dtype])
     if bias is not None:
-        if q.dtype == torch.float16:  # a product with a hidden key may be inf, and inf - inf NaN
+        if q.dtype == torch.float16:  # q·k of a hidden key may be inf; inf - inf is NaN
             logits = logits.masked_fill(bias == float("-inf"), 0.0)
         logits += bias
     weights = torch.softmax(logits, dim=-1)

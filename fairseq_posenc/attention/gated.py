@@ -32,7 +32,7 @@ from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import Needs, setting
 
-# square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
+# square roots of the divisors in GAU Table 1, to apply before squaring; n keys of size s
 DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
     "n*n": lambda n, s: n,
     "n": lambda n, s: n**0.5,
@@ -53,38 +53,38 @@ class GatedFlags:
         128, "s, the size of queries and keys", at_least=1, at_most=2**16, needs=_GATED
     )
     gau_expansion: Optional[int] = setting(
-        2, "e as a multiple of the channels", at_least=1, at_most=64, needs=_GATED
+        2, "width e of gates and values, divided by channels", at_least=1, at_most=64, needs=_GATED
     )
     gau_offsets: Optional[bool] = setting(
         False,
-        "add learned offsets to queries and keys, besides their scales (GAU section 4.1)",
+        "add learned offsets to queries and keys after scaling them (GAU section 4.1)",
         needs=_GATED,
     )
     gau_normaliser: Optional[str] = setting(
         "softmax_plus",
-        "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
-        "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
-        "scaled_squared_relu: ReLU² over its sum",
+        "attention weights: softmax_plus, the softmax of logits times log(n)/log(reference length) "
+        "for a query that may see n keys; softmax; squared_relu, ReLU² divided by --gau-divisor; "
+        "scaled_squared_relu, ReLU² divided by its sum over the keys",
         choices=(*SOFTMAX, *RELU),
         needs=_GATED,
     )
     gau_divisor: Optional[str] = setting(
         "n*s",
-        "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu it divides "
-        "the products before positional logits are added",
+        "divisor of squared_relu: {choices}, for n keys of size s (GAU Table 1); "
+        "scaled_squared_relu applies it to q·k before positional logits are added",
         choices=DIVISORS,
         needs={"gau_normaliser": RELU},
     )
     gau_length: Optional[str] = setting(
         "visible",
-        "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
-        "reference, --gau-reference-length for all queries",
+        "n in --gau-divisor and in attention between chunks: visible, the number of keys that a "
+        "query may see; reference, --gau-reference-length for all queries",
         choices=("visible", "reference"),
         needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
     )
     gau_reference_length: Optional[int] = setting(
         512,
-        "reference length, usually that of training, in tokens",
+        "reference length, usually the length in training, in tokens",
         at_least=2,
         at_most=2**31 - 1,
         needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},
@@ -94,16 +94,16 @@ class GatedFlags:
 def squared_relu(
     q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Counts, scaled: bool
 ) -> Tensor:
-    """ReLU²(scale · q kᵀ + bias) in float32, normalised if *scaled* (GAU section 2.3, Table 2).
+    """Weights ReLU²(scale · q kᵀ + bias) in float32 (GAU section 2.3, Table 2).
 
-    The scale is applied before the square, so nothing overflows in half precision.
+    The scale is applied before squaring, so that models in half precision do not overflow.
 
     Args:
         q: queries (B, 1, T, s).
         k: keys (B, 1, S, s).
         bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys, or None.
         scale: square root of 1/divisor, (1|B, 1, 1|T, 1), or one number for all queries.
-        scaled: divide every row by its sum.
+        scaled: whether to divide every row by its sum.
 
     Returns:
         weights (B, 1, T, S), float32; zero at hidden keys.
@@ -123,8 +123,8 @@ def squared_relu(
 class GatedAttention(JoinedParameters, PairwiseKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
-    The *encoding* is that of a stack with one head of the key size; its options are read for the
-    flags of :class:`GatedFlags`.
+    *encoding* is for a stack with one head of the key size; its options include the flags of
+    :class:`GatedFlags`.
     """
 
     takes = frozenset({"transform", "shared", "content", "any_order"})
@@ -182,7 +182,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """1 / √divisor; for softmax_plus log n / log(reference) of n *counts* (GAU section 3.3)."""
+        """1 / √divisor; for softmax_plus log n / log(reference), n = *counts* (GAU section 3.3)."""
         options = self.encoding.options
         reference = float(options.gau_reference_length)
         if self.normaliser in SOFTMAX:
@@ -191,7 +191,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        """Masks and content-free logits, and the results of :meth:`.PairwiseKernel.terms`."""
         return {**super().prepare(batch, places), **self.terms(batch, places)}
 
     def forward(
@@ -201,7 +201,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         incremental_state: IncrementalState = None,
         **prepared: Any,
     ) -> Tensor:
-        """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
+        """Attend from new tokens to all tokens so far, and gate; see :class:`.AttentionKernel`."""
         new = self.project(x, prepared)
         heads = self.extended(new, x, incremental_state)
         v = heads.v
@@ -228,30 +228,30 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
     def transformed(
         self, q: Tensor, k: Tensor, v: Tensor, tables: Mapping[str, Any]
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Apply the position transform, if any, to (B, T, 1, s | s) and (B, T, e): (B, 1, T, …)."""
+        """Apply the transform, if any, to q, k (B, T, 1, s) and v (B, T, e), as (B, 1, T, …)."""
         v = v.unsqueeze(2)
         if self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, tables["table"])
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def split(self, x: Tensor) -> Tuple[Tensor, ...]:
-        """U, V and Z, (B, T, e | e | s), of the layer's input (B, T, C)."""
+        """U, V and Z, (B, T, e), (B, T, e) and (B, T, s), for the layer's input *x* (B, T, C)."""
         return F.silu(self.in_proj(x)).split((self.width, self.width, self.head_dim), dim=-1)
 
     def queries_and_keys(self, z: Tensor, kind: str = "") -> Tuple[Tensor, ...]:
-        """Queries and keys (B, T, 1, s) of Z (B, T, s); the parameters' names begin with *kind*."""
+        """Queries and keys (B, T, 1, s) from Z (B, T, s); names of parameters begin with *kind*."""
         scales, offsets = (self._both(f"{kind}{name}", z) for name in ("scale", "offset"))
         z = z.unsqueeze(2)
         both = z * scales if offsets is None else torch.addcmul(offsets, z, scales)
         return both.split(1, dim=2)
 
     def _parts(self, name: str) -> List[Any]:
-        """The parameters (s) of queries and of keys, each None if there is none."""
+        """The parameters (s) called *name* of queries and of keys, or None for each."""
         *kind, what = name.split("_")
         return [getattr(self, "_".join((*kind, side, what)), None) for side in ("q", "k")]
 
     def _both(self, name: str, like: Tensor) -> Any:
-        """γ or b of queries and keys, (2, s), or None if there are none."""
+        """The parameters called *name* of queries and of keys, stacked, (2, s), or None."""
         parts = self._parts(name)
         if parts[0] is None:
             return None
@@ -259,7 +259,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return whole[name].view(2, -1) if whole else torch.stack(parts)
 
     def joinable(self) -> Dict[str, List[Tensor]]:
-        """γ of queries and keys, and b."""
+        """The scales γ and the offsets b by name, those of queries before those of keys."""
         names = ("scale", "offset", "linear_scale", "linear_offset")
         parts = {name: self._parts(name) for name in names}
         return {name: part for name, part in parts.items() if part[0] is not None}

@@ -1,9 +1,9 @@
 """Local attention: a window that slides over the sequence, and a few global tokens.
 
 Longformer, Beltagy, Peters, Cohan, arXiv 2004.05150, section 3.1.  A window of w tokens with
-dilation d reaches from i - d·w/2 to i + d·w/2, in causal attention from i - d·w to i.  The first G
-tokens are global: all queries see them, and they see all keys, with separate query, key and value
-projections.  In causal attention a global token, like any other, sees no later keys, and has no
+dilation d reaches from i - d·w/2 to i + d·w/2 for query i, in causal attention from i - d·w to i.
+The first G tokens are global: all queries see them, and they see all keys, through separate query,
+key and value projections.  In causal attention, global tokens see no later keys and have no
 separate projections.
 """
 
@@ -37,10 +37,10 @@ from fairseq_posenc.flags.settings import setting
 
 logger = logging.getLogger(__name__)
 
-#: Least and most tokens in a block: smaller blocks are slow, larger ones are mostly masked.
+#: Bounds of the tokens in a block: smaller blocks are slow, larger ones are mostly masked.
 BLOCK_SIZES = (16, 256)
-_MOST = 2**31 - 1  # tokens of a window or between its tokens
-_GLOBAL = "global_tokens"  # key in the incremental state
+_MOST = 2**31 - 1  # largest window, and largest dilation
+_GLOBAL = "global_tokens"  # name in the incremental state
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
@@ -50,30 +50,30 @@ class LocalFlags(HeadFlags):
 
     local_window: Optional[str] = setting(
         "512",
-        "tokens beside its own that a query of --attention local sees: half of them on each side, "
-        "in causal attention all before it; an even number, or a pattern over the layers, such as "
-        "32,64,128 or 64*3,1024",
+        "number of tokens, in addition to its own, that a query of --attention local sees: half of "
+        "them on each side, or in causal attention all of them before it; an even number, or a "
+        "pattern over the layers, such as 32,64,128 or 64*3,1024",
     )
     local_dilation: Optional[str] = setting(
         "1",
-        "distance between tokens of the window: a number, or a pattern over the layers, such as "
-        "1,1,2,4",
+        "distance between adjacent tokens of the window: a number, or a pattern over the layers, "
+        "such as 1,1,2,4",
     )
     local_global_tokens: Optional[int] = setting(
         0,
-        "number of global tokens, the first of a text: all queries see them, and in bidirectional "
-        "attention they see all keys, through projections of their own; 1 for [CLS]",
+        "number of global tokens at the start of a text, such as 1 for [CLS]: all queries see them "
+        "and, in bidirectional attention, they see all keys, through separate projections",
         at_least=0,
         at_most=4096,
     )
     local_global_first_text: Optional[int] = setting(
         0,
-        "the first text of a pair is global as well, up to this many tokens, such as "
-        "the question of a reading task",
+        "also make the first text of a pair global, such as the question of a reading task, but "
+        "at most this many tokens",
         role="free",
         at_least=0,
         at_most=4096,
-        needs={"local_global_tokens": None},  # global tokens have separate projections
+        needs={"local_global_tokens": None},  # with projections
     )
 
 
@@ -111,7 +111,7 @@ def numbers_by_layer(options: Options) -> Dict[str, List[int]]:
     flags=LocalFlags,
 )
 class LocalAttention(SparseAttention):
-    """Sliding-window attention; arguments as for softmax attention."""
+    """Sliding-window attention; the arguments are those of :class:`.MultiheadKernel`."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -130,7 +130,7 @@ class LocalAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse windows and dilations that are no numbers, or more numbers than layers."""
+        """Refuse invalid windows, dilations and first texts, and more numbers than layers."""
         first = options.local_global_first_text
         if first and option(options, "causal", True):
             raise UsageError(
@@ -142,7 +142,7 @@ class LocalAttention(SparseAttention):
             if len(values) > max(layers, 1):
                 raise UsageError(
                     f"{flag} {','.join(map(str, values))}: has {len(values)} numbers for {layers} "
-                    "layers; give one, or at most one a layer"
+                    "layers; give one number, or at most one per layer"
                 )
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
@@ -161,14 +161,14 @@ class LocalAttention(SparseAttention):
         self.kind = ((name, window, dilation), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """The mask of the window, (L, K)."""
+        """Mask (L, K), True where a token of a block has a token in its window."""
         distances = blocks.distances(device)
         before = self.before if causal else self.either_side
         after = 0 if causal else self.either_side
         return (distances >= -before * self.dilation) & (distances <= after * self.dilation)
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """The bias of new tokens to the first tokens and to the window, (1|B, 1|H, T, ·)."""
+        """Arguments of new tokens; ``bias`` is for global tokens and window, (1|B, 1|H, T, ·)."""
         new, length, device = batch.like.size(1), batch.length, batch.like.device
         first = length - min(length, self.before * self.dilation + new)
         index = torch.arange(first, length, device=device)
@@ -205,7 +205,7 @@ class LocalAttention(SparseAttention):
     def _global_heads(
         self, x: Tensor, heads: Tuple[Tensor, ...], tables: Mapping[str, Any]
     ) -> Tuple[Tensor, ...]:
-        """Queries, keys and values of global tokens, (B, H, T, D) each."""
+        """Queries, keys and values from projections of global tokens, (B, H, T, D) each."""
         if not self.has_projections:
             return heads
         projections = [getattr(self, f"global_{name}") for name in _PROJECTIONS]
@@ -222,7 +222,7 @@ class LocalAttention(SparseAttention):
     def _extend(
         self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
-        """Keys and values of the global tokens and the window, (B, H, ·, D) each."""
+        """Cache *new*; returns keys and values of global tokens and window, (B, H, ·, D) each."""
         saved: Any = self.get_incremental_state(state, _GLOBAL)
         saved = self._keep_global(saved, new, prepared["starts"], state)
         parts = append_to_cache(self, new, state, self.before * self.dilation)
@@ -238,7 +238,7 @@ class LocalAttention(SparseAttention):
     def _keep_global(
         self, saved: Parts, new: Parts, starts: Optional[Tensor], state: IncrementalState
     ) -> Parts:
-        """Store the new tokens that are global, and count all tokens."""
+        """Store keys and values of new tokens that are global, and the number of all tokens."""
         k, places, seen = new["prev_key"], self.global_tokens, self.cached_length(state)
         length = seen + k.size(2)
         saved = {**saved, "tokens": counted(k, length)}
@@ -254,7 +254,7 @@ class LocalAttention(SparseAttention):
         return saved
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens so far, of which the cache holds the last."""
+        """Number of tokens so far, including those that the cache no longer holds."""
         saved = self.get_incremental_state(incremental_state, _GLOBAL)
         return saved["tokens"].size(1) if saved else 0
 
@@ -269,7 +269,7 @@ class LocalAttention(SparseAttention):
             self.set_incremental_state(incremental_state, _GLOBAL, saved)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Copy the projections of global tokens from the others if a checkpoint has none."""
+        """If a checkpoint has no projections of global tokens, copy them from the usual ones."""
         if self.has_projections and f"{prefix}global_q_proj.weight" not in state:
             for key in [key for key in state if key.startswith(prefix)]:
                 if key[len(prefix) :].partition(".")[0] in _PROJECTIONS:

@@ -1,4 +1,4 @@
-"""Base of kernels with a logit for every query and key: softmax and gated attention."""
+"""Base of kernels that compute a logit for every query and key: softmax and gated attention."""
 
 import math
 from typing import Any, Dict, NamedTuple, Optional, Union
@@ -20,7 +20,7 @@ Counts = Union[float, Tensor]
 
 
 def log_ratio(counts: Counts, reference: float) -> Counts:
-    """log n / log N of softmax_plus (GAU section 3.3), n the *counts* and N the *reference*."""
+    """log n / log N of softmax_plus (GAU section 3.3), n = *counts* and N = *reference*."""
     log = counts.log() if torch.is_tensor(counts) else math.log(counts)
     return log / math.log(reference)
 
@@ -34,7 +34,7 @@ def count_visible(batch: Batch, number: bool) -> Counts:
     >>> count_visible(Batch(x, length=3), number=True)
     3.0
 
-    With *number*, the result is a Python number if all queries see equally many keys.
+    If *number* is True and all queries see the same number of keys, the result is a Python number.
     """
     queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
     if mask is None:
@@ -62,7 +62,7 @@ class Heads(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """The terms of a layer's logits scale · q kᵀ + bias, and the inputs of the bias."""
+    """The terms of a layer's logits scale · q kᵀ + bias, and the inputs of its content terms."""
 
     q: Tensor  # (B, H, T, D)
     scale: float
@@ -79,52 +79,52 @@ class PairwiseKernel(AttentionKernel):
 
     #: the content-dependent terms of this layer, or None
     position_terms: Optional[ContentBiasSum]
-    #: True if there is a :meth:`length_factor`
+    #: True if the kernel multiplies q·k by :meth:`length_factor`
     scales_by_length = False
     #: True if the layer is compiled, so that its prepared arguments must be tensors
     compiled = False
 
     def compose(self, encoding: PositionEncoding) -> None:
-        """Take the encoding of this layer, and build its content-dependent terms."""
+        """Set the encoding of this layer, and build the layer's content-dependent terms."""
         self.encoding = encoding
         self.position_terms = encoding.build_content_bias()
         self.causal_in_bias = self.position_terms is not None
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
-        """Also tell the encoding the content-dependent terms of layer *index*."""
+        """Also store the content-dependent terms in the encoding, as those of layer *index*."""
         super().set_layer(index, first)
         if self.position_terms is not None:
             self.encoding.layer_terms[index] = self.position_terms
 
     def length_factor(self, counts: Counts) -> Counts:
-        """The factor on products with queries that see *counts* keys, shaped like *counts*."""
+        """The factor on q·k for queries that see *counts* keys, shaped like *counts*."""
         raise NotImplementedError
 
     def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """The ``factor`` of :meth:`length_factor`, if there is one.
+        """Prepared arguments in addition to those of :func:`.masks`.
 
-        For content-dependent terms also ``places``, ``padding_mask``, (B, S) or None, and
-        ``vectors`` of all distances.
+        With content-dependent terms: ``places``, ``padding_mask`` (B, S) or None, and ``vectors``
+        of all distances or None.  With a :meth:`length_factor`: ``factor``, its result.
         """
         prepared: Dict[str, Any] = {}
         if self.position_terms is not None:
             prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
             prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
-            # each number would compile a compiled layer anew; a traced graph would keep one
+            # a compiled layer would compile again for each number; a traced graph would keep one
             number = not (self.compiled or torch.jit.is_tracing())
             prepared["factor"] = self.length_factor(count_visible(batch, number))
         return prepared
 
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
-        """*heads* of new tokens with all keys and values so far; adds the new ones to the cache.
+        """The queries of *heads* with the keys and values of all tokens so far.
 
-        *x* (B, T, C) is the input that their keys are projected from.
+        The new keys and values are added to the cache; *x* (B, T, C) is the input of the new keys.
         """
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
             new.update(self.position_terms.key_states(x))
-            # content-dependent terms read plain keys, which are cached, too
+            # content-dependent terms use plain keys, so these are cached, too
             if self.encoding.transform is not None:
                 new["prev_content_key"] = heads.plain_k
         if incremental_state is not None:
@@ -140,7 +140,7 @@ class PairwiseKernel(AttentionKernel):
         prepared: Dict[str, Any],
         incremental_state: IncrementalState = None,
     ) -> Logits:
-        """The logits of the new queries, content-dependent terms and the factor included.
+        """The logits of the new queries, including content-dependent terms and length factor.
 
         *x* (B, T, C) is the input of the layer, *heads* the result of :meth:`extended`.
         """
@@ -153,7 +153,7 @@ class PairwiseKernel(AttentionKernel):
             # all hypotheses share the projected vectors, so beam search need not reorder them
             projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
             terms = self.position_terms(content, prepared["vectors"], projected, factor)
-            # vectors kept in a recorded step would outlive changes of the parameters
+            # a recorded step does not keep them, because they would miss changes of parameters
             if incremental_state is not None and COLUMN not in incremental_state:
                 self.set_incremental_state(incremental_state, TERMS, projected)
             bias = aligned(terms if bias is None else bias + terms)

@@ -36,9 +36,8 @@ class SoftmaxFlags(HeadFlags):
 
     log_length_scale: Optional[int] = setting(
         None,
-        "multiply the products of queries and keys by log(n) / log(N), where n is the number of "
-        "keys that a query sees and N is this length, usually that of training, in tokens "
-        "(softmax_plus of gated units)",
+        "a length N in tokens, usually that of training: q·k is multiplied by log(n) / log(N), "
+        "where n is the number of keys that a query sees, as with --gau-normaliser softmax_plus",
         at_least=2,
         at_most=2**31 - 1,
     )
@@ -91,7 +90,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         return log_ratio(counts, self.length_scale)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        """Masks and content-free logits, and the results of :meth:`.PairwiseKernel.terms`."""
         prepared = masks(self, batch, places)
         if self.position_terms is not None or self.scales_by_length:
             prepared.update(self.terms(batch, places))
@@ -104,7 +103,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         incremental_state: IncrementalState = None,
         **prepared: Any,
     ) -> Tensor:
-        """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
+        """Attend from the new tokens to all tokens so far; see :class:`.AttentionKernel`."""
         heads, terms = self.project(x, prepared, keys), self.position_terms
         if incremental_state is not None or terms is not None:
             heads = self.extended(heads, x if keys is None else keys, incremental_state)
@@ -113,7 +112,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, scale, bias, content = self.logits(x, heads, prepared, incremental_state)
         k, v, relative_values = heads.k, heads.v, None
         if terms is not None and content is not None and terms.needs_weights:
-            # on a GPU this saves starting an operation; on a CPU the copy would cost more
+            # on a GPU, adding to values saves starting an operation; on a CPU, it costs more
             added = terms.added_values(content) if x.is_cuda else None
             if added is None:
                 relative_values = partial(terms.relative_values, content)
@@ -138,8 +137,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     ) -> Heads:
         """Queries, keys and values of the new tokens x (B, T, C), with positions applied.
 
-        If *keys* (B, S, C) is passed, keys and values come from it, and ``key_table`` in *tables*
-        transforms them; *projections* are used in place of q_proj, k_proj and v_proj.
+        If *keys* (B, S, C) is passed, keys and values are projected from it, and transformed with
+        ``key_table`` if *tables* has it.  *projections* replace q_proj, k_proj and v_proj.
         """
         if projections is not None:
             q, k, v = (projection(x) for projection in projections)
@@ -170,8 +169,8 @@ class CrossAttention(StockMultiheadAttention):
 
     Source and target positions are not comparable, so no position encoding is applied.
 
-    The constructor takes C of the decoder, H, G (a divisor of H), and arguments of fairseq's
-    attention.
+    The constructor takes C of the decoder, H, G (a divisor of H), and further arguments of
+    fairseq's attention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, kv_heads: int, **kwargs: object) -> None:
@@ -189,17 +188,17 @@ class CrossAttention(StockMultiheadAttention):
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Attend from the new target tokens to the source: (B, T, C), weights (B, H, T, S) or None.
+        """Attend to the source; returns the output (B, T, C), and weights (B, H, T, S) or None.
 
-        *x* are decoder states (B, T, C), *encoder_out* is (B, S, C of the encoder), and *bias* the
-        padding mask of the source, (B, 1, 1, S).  With a cache, source keys and values are
-        projected once.
+        *x* (B, T, C) are decoder states of new tokens, *encoder_out* is (B, S, C of the encoder),
+        and *bias* is the padding mask of the source, (B, 1, 1, S).  With a cache, source keys and
+        values are projected only once.
         """
         q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
         q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
         k, v = self._source(encoder_out, incremental_state)
         beam = q.size(0) // k.size(0)
-        if beam > 1:  # all hypotheses of a sentence share its keys: fold them into one long query
+        if beam > 1:  # the hypotheses of a sentence share its keys: join their queries
             q = q.reshape(-1, beam, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, beam·T, D)
             bias = bias[::beam] if bias is not None else None
         rate, weights = dropout_rate(self.dropout_module), None
@@ -228,16 +227,16 @@ class CrossAttention(StockMultiheadAttention):
         k = self.k_proj(encoder_out).view(by_head).transpose(1, 2)
         v = self.v_proj(encoder_out).view(by_head).transpose(1, 2)
         if incremental_state is not None:
-            k, v = k.contiguous(), v.contiguous()  # read at every step
+            k, v = k.contiguous(), v.contiguous()  # because every step reads them
             self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
         return k, v
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Keep the keys and values of the sentences that remain; hypotheses share them.
+        """Keep the source keys and values of unfinished sentences, whose hypotheses share them.
 
-        *new_order* (B',) gives each new row the old row, of the same sentence, that it continues.
+        *new_order* (B',) has the old row, of the same sentence, that each new row continues.
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):
@@ -248,10 +247,10 @@ class CrossAttention(StockMultiheadAttention):
 
 
 def _beam(incremental_state: Any) -> int:
-    """The number of hypotheses of each sentence; 1 unless a search has set it."""
+    """The number of hypotheses per sentence; 1 unless beam search has set it."""
     return int(incremental_state.get(BEAM, 1))
 
 
 def _unfold(x: Tensor, beam: int) -> Tensor:
-    """(B, H, beam·T, D) -> (B·beam, H, T, D)."""
+    """Separate hypotheses: (B, H, beam·T, D) -> (B·beam, H, T, D)."""
     return x.reshape(*x.shape[:2], beam, -1, x.size(-1)).transpose(1, 2).flatten(0, 1)

@@ -1,9 +1,9 @@
-"""Softmax attention of blocks of queries to a part of the keys, in memory linear in the length.
+"""Softmax attention from blocks of queries to some of the keys, in memory linear in the length.
 
-A block of queries sees the keys of the same block and its neighbours (:mod:`.blocks`), of the first
-G tokens, which are global, and of further blocks that a kernel chooses.  Global queries see all
-keys.  Sequences with padding on the left are rolled, so that the first block begins with the first
-real token: padding on either side changes no output.
+A block of queries sees the keys of the same block and its neighbours (:mod:`.blocks`), the keys of
+the first G tokens, which are global, and the keys of further blocks if the kernel chooses any.  In
+bidirectional attention, global queries see all keys.  Sequences with padding on the left are rolled
+so that the first block begins with the first real token; padding on either side changes no output.
 """
 
 from typing import Any, Dict, Mapping, Optional, Tuple
@@ -20,7 +20,7 @@ from fairseq_posenc.encodings import Places
 
 
 class SparseAttention(MultiheadAttention):
-    """Base of kernels with a sparse pattern; arguments as for softmax attention.
+    """Base of kernels with a sparse pattern; the arguments are those of softmax attention.
 
     A subclass sets the blocks and the number of global tokens, and defines :meth:`band` and
     :meth:`_after_cache`.
@@ -28,7 +28,7 @@ class SparseAttention(MultiheadAttention):
 
     takes = frozenset({"transform", "values", "shared"})
     traceable, static_cache = False, ""
-    #: G, the number of first tokens that can be global, and the number that always are
+    #: G, the number of first tokens that can be global; and how many of these always are
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks
@@ -40,16 +40,16 @@ class SparseAttention(MultiheadAttention):
         """Masks and content-free logits of the pattern; no tensor of size T·S is made.
 
         Returns:
-            ``bias``: for the tokens after a cache (1|B, 1|H, T, ·), else by blocks,
-            (B·d, N, 1|H, L, S); ``empty_rows``: whether a query may see no key; ``starts``: the
-            number of padding tokens before each sequence, (B, 1), or None; ``chosen``: the
-            keys or blocks of keys that the pattern selects, or None; and for blocks
-            ``causal``; ``global_bias`` of global tokens as queries, (1|B, 1|H, G, S), or None;
-            ``is_global``, True at first tokens that are global, (1|B, 1, G, 1), or None.
+            ``bias``: (1|B, 1|H, T, ·) for tokens after a cache, else (B·d, N, 1|H, L, S) for
+            blocks; ``empty_rows``: whether a query may see no key; ``starts``: the number of
+            padding tokens before each sequence, (B, 1), or None; ``chosen``: the further keys or
+            blocks of keys that the kernel chooses, or None.  Without a cache also ``causal``;
+            ``global_bias``: the bias of global queries, (1|B, 1|H, G, S), or None; ``is_global``:
+            True at those of the first G tokens that are global, (1|B, 1, G, 1), or None.
         """
         starts, padding = None, batch.padding
         if padding.left and padding.mask is not None:
-            # number of padding tokens in front; 0 for sequences of nothing but padding
+            # number of padding tokens in front; 0 for sequences that consist of padding only
             starts = (~padding.mask).long().argmax(dim=1, keepdim=True)
         make = self._after_cache if batch.like.size(1) < batch.length else self._by_block
         return make(batch, starts)
@@ -80,7 +80,7 @@ class SparseAttention(MultiheadAttention):
         parts.append(maker.to_window(self.band(blocks, batch.causal, device), is_global))
         chosen = self._choose(batch, visible)
         if chosen is not None:
-            parts.append(maker.to_chosen(chosen, first))
+            parts.append(maker.to_chosen(chosen))
             before = torch.arange(rows, device=device).view(-1, 1, 1) * chosen.size(1)
             chosen = chosen.clamp(min=0) + before  # index among all blocks of the batch
         bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, S)
@@ -98,19 +98,19 @@ class SparseAttention(MultiheadAttention):
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
-        """The split of *length* tokens into blocks, without neighbours that no block has."""
+        """The split of *length* tokens into blocks, with only those neighbours that exist."""
         return (self.causal_blocks if causal else self.both_blocks).within(length)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """Mask (L, K): True where a token of a block sees a token of the window."""
+        """Mask (L, K), True where a token of a block sees a token in or around the block."""
         raise NotImplementedError
 
     def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
-        """Numbers of further blocks of keys for each block of queries, (1|B, N, ·), -1 for none."""
+        """Indices of further blocks of keys for each block of queries, (1|B, N, ·), -1 for none."""
         return None
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """The prepared arguments for new tokens after those in the cache."""
+        """The prepared arguments for new tokens that follow a cache."""
         raise NotImplementedError
 
     # --- in every layer
@@ -122,7 +122,7 @@ class SparseAttention(MultiheadAttention):
         incremental_state: IncrementalState = None,
         **prepared: Any,
     ) -> Tensor:
-        """Attend from the new tokens to those of the pattern; see :class:`.AttentionKernel`."""
+        """Attend from new tokens to the keys of the pattern; see :class:`.AttentionKernel`."""
         heads: Tuple[Tensor, ...] = self.project(x, prepared)[:3]
         q, k, v = heads
         starts, new = prepared["starts"], {"prev_key": k, "prev_value": v}
@@ -153,11 +153,11 @@ class SparseAttention(MultiheadAttention):
     def _global_heads(
         self, x: Tensor, heads: Tuple[Tensor, ...], tables: Mapping[str, Any]
     ) -> Tuple[Tensor, ...]:
-        """Queries, keys and values for global queries, (B, H, T, D) each."""
+        """Queries, keys and values for the attention of global queries, (B, H, T, D) each."""
         return heads
 
     def _global_rows(self, from_global: Tuple[Tensor, ...], global_bias: Tensor) -> Tensor:
-        """The output of the global queries, which see all keys, (B, H, G, D)."""
+        """The output (B, H, G, D) of the global queries, which see all keys."""
         q, k, v = from_global
         rate = dropout_rate(self.dropout_module)
         # a copy, because with a view autograd would save the queries of all tokens
@@ -165,7 +165,7 @@ class SparseAttention(MultiheadAttention):
         return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
 
     def _by_blocks(self, heads: Tuple[Tensor, ...], prepared: Mapping[str, Any]) -> Tensor:
-        """The output of the pattern for *heads*, queries, keys and values, (B, H, T, D) each."""
+        """The output for all blocks; *heads* are queries, keys and values, (B, H, T, D) each."""
         length, dtype = heads[0].size(2), product_dtype(heads[0])
         blocks = self._blocks(prepared["causal"], length)
         seen = Seen(blocks, min(self.global_tokens, length), prepared["chosen"])
@@ -178,7 +178,7 @@ class SparseAttention(MultiheadAttention):
     # --- the cache
 
     def _start(self, new: Parts, starts: Optional[Tensor], state: IncrementalState) -> None:
-        """Begin the cache with keys and values of the first tokens, (B, H, T, D)."""
+        """Begin the cache with *new*, the keys and values of all tokens so far, (B, H, T, D)."""
         append_to_cache(self, new, state)
 
     def _extend(

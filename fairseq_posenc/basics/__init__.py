@@ -1,1 +1,1 @@
-"""Errors, optional packages, versions and files: what every other folder may use."""
+"""Errors, files, optional packages and versions: helpers that every other folder may import."""

@@ -1,7 +1,7 @@
-"""Errors of users, reported on one line: the exception, and messages about a command line.
+"""One-line reports of user errors: the exception class, and messages about command lines.
 
-A function of this package that *refuses* something raises :class:`UsageError`, which names the
-thing, its value, and what would work.
+In this package, to *refuse* something means to raise :class:`UsageError` with a message that names
+the flag or file, its value, and what would work.
 """
 
 import argparse
@@ -19,7 +19,7 @@ class UsageError(SystemExit, ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        self.message = " ".join(str(message).split())  # the line without its prefix
+        self.message = " ".join(str(message).split())  # without the prefix
         super().__init__("fairseq_posenc: error: " + self.message)
 
 
@@ -33,7 +33,7 @@ def flag_of(name: str) -> str:
 
 
 def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> str:
-    """The line that replaces a *message* of argparse, given the *known* flags and the command line.
+    """A short form of argparse's error *message*; *known* are all flags, *words* the command line.
 
     >>> one_line("argument --norm/-n: invalid choice: 'rmss' (choose from 'layer', 'rms')", [])
     '--norm rmss: unknown; did you mean rms?'
@@ -66,7 +66,7 @@ def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> s
 
 
 def near(value: str, known: Sequence[str], shown: int = 30) -> str:
-    """A clause with the names in *known* nearest to *value*, or all if they are at most *shown*."""
+    """A clause with the names in *known* nearest to *value*, or else all, if at most *shown*."""
     nearest = difflib.get_close_matches(value, dict.fromkeys(known), n=3, cutoff=0.6)
     if nearest:
         return "; did you mean {}?".format(" or ".join(nearest))
@@ -74,12 +74,12 @@ def near(value: str, known: Sequence[str], shown: int = 30) -> str:
 
 
 def flags_of_parser(parser: argparse.ArgumentParser) -> Sequence[str]:
-    """All flags that *parser* knows."""
+    """All flags of *parser*."""
     return [name for action in parser._actions for name in action.option_strings]
 
 
 def _given(flag: str, words: Sequence[str]) -> str:
-    """The name of a flag like ``--max-sentences/--batch-size`` in *words*, or else the longest."""
+    """The name of ``--max-sentences/--batch-size`` that *words* use, else its longest name."""
     names = flag.split("/")
     used = [name for name in names for word in words if word.partition("=")[0] == name]
     return max(used or names, key=lambda name: (name.startswith("--"), len(name)))
@@ -89,5 +89,5 @@ class OneLineParser(argparse.ArgumentParser):
     """A parser that raises :class:`UsageError` instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise *message* as one line."""
+        """Raise :class:`UsageError` with a short form of *message*."""
         raise UsageError(one_line(message, flags_of_parser(self)))

@@ -1,4 +1,4 @@
-"""Write files that are complete or absent, and tell whether a file has changed."""
+"""Writing files so that each is complete or absent, and digests of files."""
 
 import contextlib
 import errno
@@ -14,20 +14,20 @@ from typing import Iterator, List, Union
 from fairseq_posenc.basics.errors import UsageError
 
 FilePath = Union[str, "os.PathLike[str]"]
-#: The advice where a folder cannot be written.
+#: Advice for messages about a folder that cannot be written.
 GIVE_A_FOLDER = "give a folder that can be created or written to, on a disk with free space"
-#: The errors of a full disk or quota.
+#: Error numbers of a full disk or an exhausted quota.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Suffixes of files of weights.
+#: Suffixes of weight files.
 _WEIGHTS = (".pt", ".safetensors")
 
 
 @contextlib.contextmanager
 def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
-    """A temporary file that atomically replaces *path* at the end, unless writing fails.
+    """Yield a temporary file that atomically replaces *path* on exit, unless writing fails.
 
-    A symbolic link is followed: the file that it points to is replaced, and the link stays.
-    Temporary files that killed writers of the same *path* have left are removed.
+    If *path* is a symbolic link, the link stays, and the file that it points to is replaced.
+    Temporary files left by killed processes that wrote the same *path* are removed.
 
     Raises:
         UsageError: *path* is a folder, a device or a pipe, or cannot be written.
@@ -50,10 +50,10 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_folder(path: FilePath) -> Iterator[str]:
-    """A temporary folder that becomes *path* at the end, unless writing fails.
+    """Yield a temporary folder that becomes *path* on exit, unless writing fails.
 
-    *path* does not exist, or is an empty folder; its parents are created.  Temporary folders
-    that killed writers of the same *path* have left are removed.
+    Missing parents of *path* are created.  Temporary folders left by killed processes that wrote
+    the same *path* are removed.
 
     Raises:
         UsageError: *path* exists and is not an empty folder, or cannot be written.
@@ -74,9 +74,9 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
 @contextlib.contextmanager
 def staging(out: str) -> Iterator[str]:
-    """A temporary folder inside *out* whose files move to *out* at the end, the weights last.
+    """Yield a temporary folder inside *out*; its files move to *out* on exit, weights last.
 
-    *out* is created if necessary; files of the same names are replaced atomically.
+    *out* is created if necessary; its files of the same names are replaced atomically.
 
     Raises:
         UsageError: *out* cannot be created or written to.
@@ -87,10 +87,10 @@ def staging(out: str) -> Iterator[str]:
         with writing(Path(folder), out, GIVE_A_FOLDER):
             os.makedirs(out, exist_ok=True)
             remove_leftovers(out, ".convert")
-            shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
+            shutil.rmtree(folder, ignore_errors=True)  # left by a process with the same ID
             os.mkdir(folder)
             yield folder
-            # where there are weights, all files are complete
+            # weights move last: a folder that has them is complete
             for name in sorted(files_in(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
                 os.makedirs(os.path.dirname(os.path.join(out, name)), exist_ok=True)
                 with replace_file(os.path.join(out, name)) as partial:
@@ -99,26 +99,26 @@ def staging(out: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
         if created:
             with contextlib.suppress(OSError):
-                os.rmdir(out)  # only if it is still empty
+                os.rmdir(out)  # fails if it is not empty
 
 
 def files_in(folder: FilePath) -> List[str]:
-    """The files in a folder and those inside it, by their paths from there, sorted."""
+    """All files below *folder*, as sorted paths relative to it."""
     found = [path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file()]
     return sorted(map(str, found))
 
 
 @contextlib.contextmanager
 def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
-    """Report a failure to write *partial*, a temporary name, under the name *shown*."""
+    """If the temporary file or folder *partial* cannot be written, refuse the path *shown*."""
     try:
         yield
     except UsageError as error:
-        if str(partial) in error.message:  # about a file inside
+        if str(partial) in error.message:  # about *partial* or a file in it
             raise UsageError(error.message.replace(str(partial), shown)) from error
         raise
     except Exception as error:
-        # on a full disk torch.save raises its own error while it handles that of the disk
+        # on a full disk, torch.save raises a RuntimeError while it handles the OSError
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         reason = next((text for text in map(os.strerror, _FULL) if text in str(error)), "")
         if isinstance(cause, OSError):
@@ -130,9 +130,9 @@ def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
 
 
 def _refuse_other(error: OSError, partial: Path) -> None:
-    """Name the file of an error, unless it is *partial*, inside *partial* or around it."""
+    """Refuse the file that *error* names, unless it is *partial*, inside it, or a parent of it."""
     copied = error.errno in _FULL and error.filename2 is not None
-    name = error.filename2 if copied else error.filename  # a copy names its source first
+    name = error.filename2 if copied else error.filename  # in a copy, filename is the source
     if isinstance(name, str):
         file, partial = Path(os.path.abspath(name)), Path(os.path.abspath(partial))
         if file != partial and partial not in file.parents and file not in partial.parents:
@@ -140,9 +140,9 @@ def _refuse_other(error: OSError, partial: Path) -> None:
 
 
 def refuse_existing(path: FilePath) -> None:
-    """Refuse to write to an existing folder that is not empty."""
+    """Refuse a *path* that exists and is not an empty folder."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise UsageError(f"{os.fspath(path)}: exists already; give a new folder, or remove it")
+        raise UsageError(f"{os.fspath(path)}: exists already; remove it, or give a new folder")
 
 
 def digest_of_file(path: FilePath) -> str:
@@ -155,20 +155,20 @@ def digest_of_file(path: FilePath) -> str:
 
 
 def temporary_name(prefix: str) -> str:
-    """A name for a temporary file or folder that identifies this machine and process."""
+    """A name for a temporary file or folder; it contains the host name and the process ID."""
     return f"{prefix}.{socket.gethostname()}.{os.getpid()}.partial"
 
 
 def remove_leftovers(folder: FilePath, prefix: str) -> None:
-    """Remove what killed processes of this machine left under a :func:`temporary_name`."""
+    """Remove temporary files and folders of processes on this machine that no longer run."""
     pattern = re.escape(f"{prefix}.{socket.gethostname()}.") + r"(\d+)\.partial"
-    with contextlib.suppress(OSError):  # there is no such folder
+    with contextlib.suppress(OSError):  # the folder does not exist
         for name in os.listdir(os.fspath(folder)):
             match = re.fullmatch(pattern, name)
             if match and not _is_running(int(match.group(1))):
                 path = os.path.join(folder, name)
-                shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
-                with contextlib.suppress(OSError):  # another process may be doing the same
+                shutil.rmtree(path, ignore_errors=True)  # leaves a file in place
+                with contextlib.suppress(OSError):  # another process may have removed it
                     os.remove(path)
 
 
@@ -177,20 +177,20 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # the process of another user
+    except (OSError, OverflowError):  # another user's process
         return True
     return True
 
 
 def refuse_own_source(out: FilePath, *sources: FilePath, flag: str = "") -> None:
-    """Refuse to write a result in the place of a file or folder that it is made from."""
+    """Refuse to overwrite a file or folder in *sources*, from which the result *out* is made."""
     if os.path.realpath(out) in map(os.path.realpath, sources):
         shown = f"{flag} {os.fspath(out)}".strip()
-        raise UsageError(f"{shown}: is what the result is made from; give another name")
+        raise UsageError(f"{shown}: the result would overwrite its own source; give another name")
 
 
 def check_writable(path: FilePath, flag: str = "") -> None:
-    """Check, before a long computation, that its result can be written."""
+    """Check, before a long computation, that its result can be written to *path*."""
     shown = f"{flag} {os.fspath(path)}".strip()
     target = Path(os.path.realpath(os.fspath(path)))
     _check_replaceable(target, shown)

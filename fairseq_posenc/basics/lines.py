@@ -1,4 +1,4 @@
-"""Lines of text, JSON objects and a bar that counts; imports neither PyTorch nor fairseq."""
+"""Lines of text, JSON objects and progress bars; imports neither PyTorch nor fairseq."""
 
 import codecs
 import itertools
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
-    """Lines of UTF-8 as text, without byte-order mark, and without line feeds at the ends."""
+    """Decode UTF-8 *lines*, without the byte-order mark and the line ends."""
     for number, line in enumerate(lines, 1):
         if number == 1 and line.startswith(codecs.BOM_UTF8):
             line = line[len(codecs.BOM_UTF8) :]
@@ -28,7 +28,7 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
 
 
 def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
-    """The lines of the text in a file; see :func:`decoded`.  Messages begin with *subject*."""
+    """The :func:`decoded` lines of a text file; error messages begin with *subject*."""
     subject = str(path) if subject is None else subject
     try:
         with open(path, "rb") as lines:
@@ -38,30 +38,30 @@ def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
 
 
 def in_blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
-    """Lists of *size* items; the last can be shorter."""
+    """Lists of *size* items; the last list can be shorter."""
     source = iter(items)
     return iter(lambda: list(itertools.islice(source, size)), [])
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """The text of a file that holds a JSON object, with a line for each entry."""
+    """A JSON object as the text of a file, with one entry per line."""
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def json_value(text: str) -> Any:
-    """The value of a JSON text; ValueError if there is none, or none that UTF-8 can hold."""
+    """The value of a JSON text; ValueError if it is not JSON or has an unpaired surrogate."""
     value = json.loads(text)
-    if re.search(r"\\u[dD][89a-fA-F]", text):  # halves of characters, most of them in pairs
+    if re.search(r"\\u[dD][89a-fA-F]", text):  # escaped surrogates, usually in pairs
         half = re.search("(.{0,30})([\ud800-\udfff])", json.dumps(value, ensure_ascii=False))
         if half:
-            raise ValueError(f"half of a character, {half[2]!a}, after {half[1]!r}")
+            raise ValueError(f"unpaired surrogate {half[2]!a} after {half[1]!r}")
     return value
 
 
 def read_json_object(
     path: str, subject: str, advice: str = "give a file that can be read"
 ) -> Dict[str, Any]:
-    """Read a JSON object; *advice* says what to do if there is no such file."""
+    """Read a JSON object; *advice* says what to do if the file cannot be read."""
     try:
         with open(path, encoding="utf-8-sig") as file:  # editors add byte-order marks
             content = json_value(file.read())
@@ -82,15 +82,15 @@ def bar(
     unit: str = " lines",
     **settings: Any,
 ) -> Any:
-    """A bar of tqdm, to iterate over *items* or to update; shown only on a terminal."""
-    from tqdm import tqdm  # here, since most commands draw none
+    """A tqdm progress bar, to iterate over *items* or to update; shown only on a terminal."""
+    from tqdm import tqdm  # imported here because most commands draw no bar
 
-    # no thread of its own, since processes that map texts are forked while the bar runs
+    # without tqdm's monitor thread, because worker processes are forked while the bar runs
     alone: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
     return alone(items, name, total, unit=unit, **{"miniters": 1, "disable": None, **settings})
 
 
 def say_on_terminal(text: str) -> None:
-    """Say what is being done where its progress cannot be counted."""
+    """Print *text* if standard error is a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)

@@ -1,12 +1,12 @@
-"""Packages by others, and packs, which are folders of this package; both may be absent.
+"""Optional third-party packages, and packs, which are optional folders in this package.
 
-A pack has modules for what it adds, so that each is imported only where it is used:
+A pack adds its features in these modules, each of which is imported only where it is used:
 
 ============  ===================================================================
 ``register``  registers encodings, attentions, models, tasks and the like
-``exchange``  registers formats of import and export, and adapters that exports write
-``serving``   registers what model folders of tasks hold, and what reads them
-``commands``  ``COMMANDS`` of ``fairseq-posenc``, without PyTorch and fairseq
+``exchange``  registers formats for import and export, and adapters to export
+``serving``   registers the hub interface and extra files of a task's model folders
+``commands``  ``COMMANDS`` of ``fairseq-posenc``; imports neither PyTorch nor fairseq
 ============  ===================================================================
 """
 
@@ -36,8 +36,8 @@ EXTRAS = (
     Extra("scipy", "scipy", "recipes"),
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("transformers", "transformers", "import and export"),
-    Extra("tokenizers", "tokenizers", "tokens of transformers"),
-    Extra("rjieba", "rjieba", "tokens of RoFormer"),
+    Extra("tokenizers", "tokenizers", "tokenizers of transformers"),
+    Extra("rjieba", "rjieba", "the tokenizer of RoFormer"),
     Extra("safetensors", "safetensors", "import and export"),
     Extra("ctranslate2", "ctranslate2", "export and translation without PyTorch"),
     Extra("onnx", "onnx", "export to ONNX"),
@@ -50,8 +50,8 @@ EXTRAS = (
 def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> Any:
     """Import an optional package.
 
-    *needed_by* is the flag or file that requires it, for the message; *install* are the arguments
-    of ``pip install``, by default those in :data:`EXTRAS`.
+    The error message begins with *needed_by*, the flag or file that requires the package, and ends
+    with *install*, the arguments of ``pip install`` (default: those in :data:`EXTRAS`).
     """
     try:
         return importlib.import_module(module)
@@ -66,7 +66,7 @@ def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> 
 
 
 def load(part: str) -> List[ModuleType]:
-    """The modules called *part* of all packs that have one, imported, by the names of the packs."""
+    """Import the module *part*, such as ``register``, of every pack that has it; sorted by pack."""
     packs = importlib.import_module("fairseq_posenc.packs")
     folders = pkgutil.iter_modules(packs.__path__, f"{packs.__name__}.")
     names = [f"{folder.name}.{part}" for folder in folders]

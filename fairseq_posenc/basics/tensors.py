@@ -1,4 +1,4 @@
-"""Types and memory of tensors."""
+"""Data types and memory layout of tensors."""
 
 from typing import Dict, Optional, Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.versions import is_compiling
 
-#: The type in which sums of a floating-point type are computed.
+#: For each floating-point type: the type in which its sums are computed.
 AT_LEAST_FLOAT32: Dict[torch.dtype, torch.dtype] = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -17,9 +17,9 @@ AT_LEAST_FLOAT32: Dict[torch.dtype, torch.dtype] = {
 
 
 def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:
-    """A view (N, …) of N *tensors* (…) in one memory with equal strides, else None.
+    """A view (N, …) of N *tensors* (…) that are equally spaced in one block of memory, else None.
 
-    Queries and keys of a joint projection have such a view, so one operation can serve both.  The
+    Queries and keys of a joint projection have such a view, so one operation can process both.  The
     view has no gradient.
 
     >>> whole = torch.arange(6).view(2, 3)
@@ -46,5 +46,5 @@ def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:
 
 
 def concatenated(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Concatenate the results of all segments along *dim*, without a copy of a single one."""
+    """Concatenate *parts* along *dim*; a single part is returned without a copy."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)

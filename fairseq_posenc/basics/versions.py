@@ -27,20 +27,20 @@ HAS_SDPA = hasattr(F, "scaled_dot_product_attention")
 #: The fused kernel takes ``scale=`` (PyTorch 2.1); before that, queries are scaled instead.
 SDPA_HAS_SCALE = HAS_SDPA and TORCH_VERSION >= (2, 1)
 
-#: ``torch.nn.functional.rms_norm`` is one kernel, in float32 inside (PyTorch 2.8).
+#: ``torch.nn.functional.rms_norm`` is one kernel, which computes in float32 (PyTorch 2.8).
 HAS_FUSED_RMS_NORM = hasattr(torch.ops.aten, "_fused_rms_norm")
 
-#: Fully masked rows give zeros (PyTorch 2.5); earlier versions give NaN.
+#: The fused kernel returns zeros for fully masked rows (PyTorch 2.5), and NaN before that.
 SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
-#: The fused kernel takes fewer heads of keys than of queries, with ``enable_gqa=`` (PyTorch 2.5).
+#: The fused kernel takes fewer key heads than query heads, with ``enable_gqa=`` (PyTorch 2.5).
 SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
 
-#: A function that is true while ``torch.compile`` is tracing (PyTorch 2.1).
+#: A function that returns True while ``torch.compile`` is tracing (PyTorch 2.1).
 is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 def in_graph() -> bool:
-    """True while a graph is traced or, where PyTorch can, compiled."""
+    """True while PyTorch traces or compiles a graph."""
     return torch.jit.is_tracing() or is_compiling()

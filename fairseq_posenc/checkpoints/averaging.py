@@ -22,8 +22,8 @@ from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
 
-#: Ends of the names of buffers whose mean is meaningless, so that they are compared instead; packs
-#: add theirs.
+#: Suffixes of buffers that are not averaged, because their mean is meaningless, but have to be the
+#: same in all checkpoints; packs append their own.
 IDENTICAL = [_RANDOM_FEATURES]
 
 
@@ -47,16 +47,16 @@ BEST = _Kind(
 def find_checkpoints(
     folder: str, kind: _Kind, count: int, upper_bound: Optional[int] = None
 ) -> List[str]:
-    """The last or the best *count* checkpoints of a training run, oldest or worst first.
+    """The last or the best *count* checkpoints in *folder*, oldest or worst first.
 
     *upper_bound* is the last epoch, or update, to consider.
     """
     if count < 1:
-        raise UsageError(f"{kind.flag} {count}: give a number from 1")
+        raise UsageError(f"{kind.flag} {count}: must be at least 1")
     try:
         names = os.listdir(folder)
     except OSError as error:
-        raise UsageError(f"--inputs {folder}: {error.strerror}; give a folder") from error
+        raise UsageError(f"--inputs {folder}: {error.strerror}; give a training folder") from error
     matches = [match for match in (re.fullmatch(kind.pattern, name) for name in names) if match]
     numbered = sorted((float(match.group(1)), match.group(0)) for match in matches)
     bound = math.inf if upper_bound is None else upper_bound
@@ -80,14 +80,14 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     The mean is accumulated in float64 and cast back at the end, so the mean of equal checkpoints
     is bitwise equal to them.  Tensors that share memory in the files (tied embeddings) are averaged
     once and stay shared.  Settings, task state, history and training progress come from the
-    checkpoint with the most updates.  The optimiser's state is dropped, because its moments do not
-    belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
-    keeps the moments of one checkpoint).
+    checkpoint with the most updates.  The optimiser's state is dropped, because Adam's moments do
+    not belong to the mean (fairseq's own script keeps one checkpoint's); a later
+    ``--restore-file`` starts a new optimiser.
 
     Raises:
-        UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
-            tied tensors or integers differ), of different training runs, given twice, damaged, not
-            finite, or of a part of a model; the message names the file and the key.
+        UsageError: the checkpoints differ in keys, shapes, types, settings of the model, tied
+            tensors or integers, or are of different training runs; or a file is given twice, is
+            damaged or not finite, or holds only a part of a model.
     """
     mean: Optional[_RunningMean] = None
     newest: Dict[str, Any] = {}
@@ -111,17 +111,17 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """Settings that averaged checkpoints must share, the architecture first; not the training's."""
+    """Settings of the model that averaged checkpoints must share, the architecture first."""
     saved = saved_settings(state)
     arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
     return {**arch, **settings_by_role(state, ("model", "free"))}
 
 
 def _check_same_run(path: str, checkpoint: Mapping[str, Any], seen: Dict[str, Any]) -> None:
-    """Refuse a checkpoint that counts twice, or is of another training than those *seen*.
+    """Refuse a checkpoint that was given twice, or is of a different run than those in *seen*.
 
-    The folder of a file does not matter, nor do settings that may change when a run is resumed.
-    Files without a run's identifier, which version 0.2.0 introduced, are told apart by their seed.
+    Runs are told apart by the identifier that checkpoints have held since version 0.2.0, or else by
+    their seed.  The folder of a file does not matter.
     """
     run, common = record_of(checkpoint).get("run"), (checkpoint.get("cfg") or {}).get("common")
     what, sign = ("run", run) if run is not None else ("--seed", (common or {}).get("seed"))
@@ -135,20 +135,20 @@ def _check_same_run(path: str, checkpoint: Mapping[str, Any], seen: Dict[str, An
     place = f"update {updates}" if updates else os.path.realpath(path)
     if place in seen:
         raise UsageError(
-            f"{path}: is of {place}, as {seen[place]} is; give each checkpoint of one training run "
-            "once"
+            f"{path}: is the same checkpoint as {seen[place]} ({place}); give each checkpoint "
+            "of one training run once"
         )
     seen[place] = path
 
 
 def num_updates(checkpoint: Mapping[str, Any]) -> int:
-    """The number of updates after which a checkpoint was written, 0 if it does not say."""
+    """The number of updates after which a checkpoint was written, 0 if none is recorded."""
     history = checkpoint.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
 
 
 class _RunningMean:
-    """The mean of the checkpoints so far, and the properties that further ones must share."""
+    """The mean of the checkpoints added so far, and the properties that all must share."""
 
     def __init__(self, path: str, parameters: Dict[str, Tensor], settings: Dict[str, Any]) -> None:
         self.path, self.settings, self.count = path, settings, 0
@@ -178,9 +178,9 @@ class _RunningMean:
             if not torch.equal(parameters[key], value):
                 redrawn = "the random features were redrawn in between; average checkpoints after "
                 redrawn += "--favor-redraw-until, or train with --favor-redraw 0"
-                same = "average checkpoints between which it did not change"
+                same = "average checkpoints in which it is the same"
                 raise UsageError(
-                    f"{path}: {key} is not the same as in {self.path}, and its mean would be "
+                    f"{path}: {key} is not the same as in {self.path}, so its mean would be "
                     f"meaningless; {redrawn if key.endswith(_RANDOM_FEATURES) else same}"
                 )
         self.count += 1

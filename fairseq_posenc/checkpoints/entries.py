@@ -1,4 +1,4 @@
-"""Rules for the entries of a checkpoint, which are checked wherever a file is read."""
+"""Rules for the entries of a checkpoint; every file is checked when it is read."""
 
 import glob
 import os
@@ -53,31 +53,31 @@ _DICTIONARY = _type("a dictionary", dict)
 _OPTIONAL = _type("a dictionary or None", dict, _NONE)
 _WHOLE: _Rule = (lambda value: isinstance(value, int) and value >= 0, "a whole number from 0")
 _NUMBER = _type("a number or None", int, float, _NONE)
-_SUM = _type("a number", int, float, Tensor)  # several processes write their sums as tensors
+_SUM = _type("a number", int, float, Tensor)  # a tensor if several processes trained
 _TEXT = _type("text or None", str, _NONE)
 
-#: The rules by place, from a whole to its parts; entries that a file lacks are not checked.
+#: Rules by the path of an entry, containers before contents; absent entries are not checked.
 _RULES: Dict[str, _Rule] = {
     "args": (
         lambda args: args is None or _is_model(args),
-        "the settings of a model with its name, or None",
+        "a dictionary of a model's settings, with its name, or None",
     ),
     "cfg": (
         lambda cfg: cfg is None or (isinstance(cfg, dict) and "model" in cfg),
-        "settings by group, with those of 'model'",
+        "a dictionary of groups of settings, with the group 'model'",
     ),
     **{
-        f"cfg.{group}": _type("settings by name, or None", dict, Namespace, _NONE)
+        f"cfg.{group}": _type("a dictionary of settings, or None", dict, Namespace, _NONE)
         for group in FairseqConfig.__dataclass_fields__
         if group != "_name"
     },
-    "cfg.model": (_is_model, "the settings of a model, with its name"),
+    "cfg.model": (_is_model, "a dictionary of a model's settings, with its name"),
     **{
         f"{place}.{name}": _count(COUNTS[name]) if name in COUNTS else _NUMBER
         for place in ("args", "cfg.model")
         for name in STOCK_RANGES
     },
-    "cfg.task": _type("settings by name", dict, Namespace),
+    "cfg.task": _type("a dictionary of settings", dict, Namespace),
     "cfg.task._name": _TEXT,
     "cfg.task.data": _TEXT,
     "optimizer_history": (
@@ -97,9 +97,9 @@ _RULES: Dict[str, _Rule] = {
     "extra_state.train_iterator.iterations_in_epoch": _WHOLE,
     "extra_state.fairseq_posenc": _OPTIONAL,
     "extra_state.fairseq_posenc.languages": _type("a list", list),
-    "extra_state.fairseq_posenc.dictionaries": (_are_digests, "sizes and digests by name"),
+    "extra_state.fairseq_posenc.dictionaries": (_are_digests, "a dictionary of sizes and digests"),
 }
-#: The rules for flags of our families, by the flag's type; the last rule that fits applies.
+#: Rules for flags of this plug-in's models, by type; if several types fit, the last rule applies.
 _BY_TYPE: Dict[type, _Rule] = {
     int: _type("a whole number or None", int, _NONE),
     bool: _type("True or False, or None", int, _NONE),
@@ -110,22 +110,22 @@ _BY_TYPE: Dict[type, _Rule] = {
 
 
 def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse a checkpoint, read from *path*, with an entry that is not what fairseq writes."""
+    """Refuse the checkpoint read from *path* if an entry is not of the kind that fairseq writes."""
     _check(checkpoint, _RULES, path)
     if checkpoint.get("cfg") is not None:
         _check(checkpoint, _declared(_by_name(checkpoint["cfg"]["model"])), path)
 
 
 def remedy(path: str) -> str:
-    """What to do about a damaged checkpoint, naming the newest other one in its folder."""
+    """Advice about a damaged checkpoint; it names the newest other checkpoint in the folder."""
     beside = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
     newest = sorted((other for other in beside if other != path), key=os.path.getmtime)[-1:]
     named = "".join(f", such as {other}," for other in newest)
-    return f"use an earlier checkpoint{named} or copy it again"
+    return f"use an earlier checkpoint{named} or copy the file again"
 
 
 def _declared(settings: Mapping[str, Any]) -> Dict[str, _Rule]:
-    """Rules for the settings that the family of one of our models declares."""
+    """Rules for the flags that a model of this plug-in declares; none for other models."""
     name = settings.get("_name") or settings.get("arch")
     family: Any = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
     flags = {} if family is None else family.__dataclass_fields__
@@ -147,13 +147,13 @@ def _check(checkpoint: Mapping[str, Any], rules: Mapping[str, _Rule], path: str)
             continue
         if not passes(value):
             raise UsageError(
-                f"{path}: its entry {place} is {reprlib.repr(value)}, and has to be {words}; "
+                f"{path}: its entry {place} is {reprlib.repr(value)}, but has to be {words}; "
                 f"{remedy(path)}"
             )
 
 
 def _at(value: Any, place: str) -> Any:
-    """The entry at *place*, where -1 is the last of a list; LookupError if there is none."""
+    """The entry at the path *place*, in which -1 is the last of a list; LookupError if absent."""
     for name in place.split("."):
         value = _by_name(value)
         if not isinstance(value, (dict, list)):

@@ -1,9 +1,9 @@
-"""Settings that fine-tuning takes from its checkpoint.
+"""Settings that fine-tuning takes from the checkpoint that it starts from.
 
 Fine-tuning with ``--task sentence_prediction`` starts from ``--restore-file`` or
-``--finetune-from-model``, or resumes in its ``--save-dir``.  It reads the settings of the trained
-model from that file, and refuses flags that contradict them, where fairseq would start from random
-weights.
+``--finetune-from-model``, or resumes in its ``--save-dir``.  In all three cases, the settings of
+the trained model come from that checkpoint, and flags that contradict them are refused; fairseq
+itself would start from random weights.
 """
 
 import logging
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 #: tasks that start from a pre-trained masked language model
 FINE_TUNING = ["sentence_prediction", "sentence_ranking"]
-#: settings of heads, which a pre-trained checkpoint need not have
+#: settings of classification heads, which a pre-trained checkpoint need not have
 HEADS = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm")
-#: the setting that a task for fine-tuning chooses for a model without such heads
+#: a setting that the fine-tuning task chooses if the checkpoint has no classification heads
 BY_TASK = "segments"
-#: the newest checkpoint in the folder of a run, and what a start from it is called in messages
-LAST, RESUMING = "checkpoint_last.pt", "--save-dir, resuming from"
+#: the newest checkpoint in the folder of a run, and how messages name a checkpoint found there
+LAST, RESUMING = "checkpoint_last.pt", "in --save-dir, the checkpoint"
 
 
 def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
@@ -53,12 +53,12 @@ def is_fine_tuning(settings: Options) -> bool:
 
 
 def start_of(cfg: Options, suffix: str = "") -> Optional[Tuple[str, str]]:
-    """The flag that says where a run starts, and its checkpoint, or None; flags in fairseq's order.
+    """The flag that says where a run starts, and its checkpoint; None for a start from scratch.
 
-    A file that a flag names need not exist.
+    Flags have the same order of precedence as in fairseq.  A file that a flag names need not exist.
 
-    *cfg* is fairseq's group ``checkpoint``, or a parsed command line; *suffix* ends the file names
-    of one of several parts of a model.
+    *cfg* is fairseq's group ``checkpoint``, or a parsed command line; *suffix* is fairseq's suffix
+    for the file of one shard of a model.
     """
     named = option(cfg, "restore_file") or LAST
     last = os.path.join(option(cfg, "save_dir") or "", LAST)
@@ -79,8 +79,8 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     Does nothing unless the task fine-tunes and there is a checkpoint.
 
     Raises:
-        UsageError: the file is missing or not a masked language model, or a flag or *arch*
-            contradicts it.
+        UsageError: the checkpoint is missing, is not a masked language model, or contradicts a flag
+            or *arch*.
     """
     source = start_of(args) if is_fine_tuning(args) else None
     if source is None:
@@ -91,7 +91,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     told = {name: option(args, name) for name in complete if option(args, name) is not None}
     for name, role in inherited_flags(family, Namespace(**{**complete, **told})).items():
         value, asked = saved.get(name), told.get(name)
-        # None is the value of a flag that is newer than the checkpoint
+        # the value is None if the flag is newer than the checkpoint
         if value is None or (asked is not None and role == "free"):
             continue
         if asked is not None and asked != value:
@@ -110,7 +110,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
 
 
 def no_such_file(flag: str, path: str) -> str:
-    """The message for a checkpoint that a flag names and that does not exist."""
+    """The message for a checkpoint that a flag names but that does not exist."""
     return (
         f"{flag} {path}: no such file (the path is relative to the current folder, "
         f"{os.getcwd()}, and not to --save-dir)"
@@ -133,12 +133,12 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):
-        saved.setdefault(BY_TASK, "single")  # from before the flag existed
+        saved.setdefault(BY_TASK, "single")  # older than --segments
     return as_ours(saved)
 
 
 def as_ours(saved: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings of a masked language model, completed if it is fairseq's RoBERTa."""
+    """Complete the settings of a masked language model, in place, if it is fairseq's RoBERTa."""
     saved.setdefault("position_encoding", "learned")
     if saved.get("encoder_input_dim") is None:
         saved["encoder_input_dim"] = saved["encoder_embed_dim"]
@@ -147,7 +147,7 @@ def as_ours(saved: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _inherit_positions(args: Options, saved: Mapping[str, Any], source: str) -> None:
-    """Keep the size of the position table, and set the maximal length unless it was given."""
+    """Keep the size of the position table, and set ``--max-positions`` unless it was given."""
     rows = saved.get("num_positions") or saved.get("max_positions") or 512
     asked = option(args, "num_positions")
     if asked not in (None, rows):

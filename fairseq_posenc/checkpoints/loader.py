@@ -1,7 +1,7 @@
 """Loading checkpoints for use: models in evaluation mode, with their task and dictionaries.
 
-The files are read as fairseq's commands read them, by the restricted reader, and the checks of
-:mod:`~fairseq_posenc.checkpoints.restore` apply.
+fairseq's own functions load the files, but with the restricted reader and the checks of
+:mod:`~fairseq_posenc.checkpoints.restore`.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
     roots = [os.path.dirname(path) or ".", *([data] if data else [])]
     folders = [folder for root in roots for folder in (root, os.path.join(root, "input0"))]
     source = task.get("source_lang")
-    if source is None and os.path.isdir(data):  # fairseq-train infers it and does not save it
+    if source is None and os.path.isdir(data):  # fairseq-train infers it but does not save it
         source = data_utils.infer_language_pair(data)[0]
     names = ([f"dict.{source}.txt"] if source else []) + ["dict.txt"]
     tried = [os.path.join(folder, name) for folder in folders for name in names]
@@ -39,7 +39,7 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
         if os.path.isfile(candidate):
             return candidate
     raise UsageError(
-        f"{path}: its dictionary was not found (tried {', '.join(tried)}); give it with {flag}"
+        f"{path}: found no dictionary (tried {', '.join(tried)}); give the dictionary with {flag}"
     )
 
 
@@ -47,7 +47,7 @@ def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
     """Read a dict.txt as fairseq's tasks do; *adds_mask* appends ``<mask>`` if it is absent."""
     try:
         dictionary = Dictionary.load(path)
-    except Exception as error:  # fairseq raises this itself for a file that is not UTF-8
+    except Exception as error:  # fairseq raises Exception itself for a file that is not UTF-8
         reason = str(error).split("\n")[0]
         raise UsageError(f"{path}: cannot be read as a fairseq dictionary ({reason})") from error
     if adds_mask:
@@ -66,7 +66,7 @@ class Loaded(NamedTuple):
 
     @property
     def settings(self) -> Dict[str, Any]:
-        """The settings of the model by name, completed by defaults in models of this plug-in."""
+        """The settings of the model by name; for models of this plug-in, with all defaults."""
         return by_name(getattr(self.model, "completed_settings", self.saved))
 
     def move(self, sample: Any) -> Any:
@@ -75,7 +75,7 @@ class Loaded(NamedTuple):
 
 
 class BareTask:
-    """What building a model needs of a task: the dictionaries, without data."""
+    """A task with dictionaries but without data, which is enough to build a model."""
 
     def __init__(self, cfg: Any, source: Dictionary, target: Optional[Dictionary] = None) -> None:
         self.cfg = cfg
@@ -91,7 +91,7 @@ class BareTask:
 
 
 def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
-    """The model of a checkpoint that was read, in evaluation mode; *task* has its dictionaries."""
+    """Build the model of *checkpoint*, in evaluation mode; *task* has the dictionaries."""
     settings = Namespace(**model_settings(checkpoint))
     model = task.build_model(settings, from_checkpoint=True)
     model.load_state_dict(checkpoint["model"], model_cfg=settings)
@@ -100,26 +100,26 @@ def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
     return model.eval()
 
 
-#: What to do where data or settings do not fit a checkpoint.
+#: Advice if data or settings do not fit a checkpoint.
 REMEDY = "give the data folder that it was trained on"
 
 
 def named_labels(path: str, classes: int) -> List[str]:
-    """The first *classes* labels of a dictionary, which must have as many; none without a file."""
+    """The first *classes* labels of a dictionary; none if there is no file.  Fewer are refused."""
     if not os.path.isfile(path):
         return []
     dictionary = read_dictionary(path, adds_mask=False)
     labels: List[str] = dictionary.symbols[dictionary.nspecial :][:classes]
     if len(labels) < classes:
         raise UsageError(
-            f"{path}: names {len(labels)} labels, and the model has {classes} classes; {REMEDY}"
+            f"{path}: has {len(labels)} labels, but the model has {classes} classes; {REMEDY}"
         )
     return labels
 
 
 @contextlib.contextmanager
 def in_one_line(path: str, remedy: str) -> Iterator[None]:
-    """Raise an error with the *path* of a checkpoint and a *remedy* if fairseq cannot load it."""
+    """If fairseq cannot load a checkpoint, raise an error with its *path* and a *remedy*."""
     try:
         yield
     except DoesNotFit as error:
@@ -141,7 +141,7 @@ def load(
 ) -> Loaded:
     """Load a checkpoint, with *overrides* of its settings, such as ``data``.
 
-    *task* replaces the task that the file describes; *remedy* says what to do where data
+    *task* replaces the task that the file describes; *remedy* says what to do if data
     or settings do not fit.
     """
     device = checked_device(device)
@@ -156,7 +156,7 @@ def checked_device(device: Union[str, torch.device]) -> str:
     """The name of a device on which a model can compute."""
     try:
         name = str(torch.device(device))
-        torch.zeros(1, device=device).item()  # fails without memory, as on "meta"
+        torch.zeros(1, device=device).item()  # fails on a device without memory, such as "meta"
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         reason = str(error).split("\n")[0].split(" See ")[0]
         raise UsageError(f"device {device}: cannot be used here ({reason}); cpu works") from error

@@ -30,7 +30,7 @@ from fairseq_posenc.flags.settings import check_option, role_in
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 _TASK = "sentence_prediction"
-#: The settings that name the model; with another name, fairseq would build another model.
+#: The settings that name the architecture; with a different name, fairseq builds a different model.
 _NAMES = ("_name", "arch")
 #: Settings of a task that decide what the model reads and what its outputs mean.
 _OF_TASK = ("init_token", "separator_token", "regression_target", "pairs")
@@ -38,9 +38,9 @@ _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 
 
 def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
-    """Refuse overrides of settings that are part of the trained model, unless they agree with it.
+    """Refuse overrides that would change a setting that is part of the trained model.
 
-    Overrides are values by name; settings of the model can be in a dictionary ``model``.
+    *overrides* map names to values; settings of the model may be nested under the name ``model``.
     """
     flat, flags, settings = _flat(overrides), plug_in_flags(), model_settings(checkpoint)
     used = Namespace(**{**settings, **flat})
@@ -52,8 +52,8 @@ def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
         if name in _NAMES and value not in (settings.get("_name"), settings.get("arch"), twin):
             raise UsageError(
                 f"--model-overrides {name}={value!r}: {path} is of --arch "
-                f"{settings.get('arch') or settings.get('_name')}, and as another model it would "
-                "compute something else; leave it out"
+                f"{settings.get('arch') or settings.get('_name')}, and any other model would "
+                "compute something else; leave this override out"
             )
         if name in trained and ours:
             what = None if value == trained[name] else f"was trained with {trained[name]!r}"
@@ -64,11 +64,11 @@ def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
             if role == "training":
                 kept = name.endswith("dropout")
                 when = "in training and with --retain-dropout" if kept else "in training only"
-                logger.warning("--model-overrides %s=%r: matters %s", name, value, when)
+                logger.warning("--model-overrides %s=%r: has an effect %s", name, value, when)
         if what is not None:
             raise UsageError(
-                f"--model-overrides {name}={value!r}: {path} {what}, and that is part of the "
-                "trained model; to change it, train on with --finetune-from-model "
+                f"--model-overrides {name}={value!r}: {path} {what}, and this setting is part "
+                "of the trained model; to change it, fine-tune with --finetune-from-model "
                 f"{path} {flag_of(name)} {value}"
             )
 
@@ -98,7 +98,7 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
         for name, value in ours.items():
             try:
                 model[name] = value
-            except ValidationError as error:  # the configuration fixes the type
+            except ValidationError as error:  # the value has the wrong type
                 reason = str(error).splitlines()[0]
                 raise UsageError(f"--model-overrides {name}={value!r}: {reason}") from error
     for name in overrides:
@@ -108,7 +108,7 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
     for name, value in ours.items():
         idle = name not in declared or value in (None, declared[name].get("default"))
         unmet = None if idle else unmet_needs(name, model, declared)
-        if unmet is not None:  # such as a scaling of ALiBi
+        if unmet is not None:  # for example, a rotary scaling with ALiBi
             raise UsageError(
                 f"--model-overrides {name}={value!r}: has no effect {lacks(unmet, model)}; leave "
                 "it out"
@@ -116,10 +116,10 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
 
 
 def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:
-    """If a model's name is not registered, give it the name in *overrides*, in place.
+    """If a model's architecture is not registered, give it the one in *overrides*, in place.
 
     Returns:
-        the overrides without a name, which fairseq would also give to the task and the loss.
+        the overrides without that name, because fairseq would also apply it to task and criterion.
     """
     model: Any = checkpoint["cfg"].model
     twin = stock_twin(checkpoint)
@@ -130,10 +130,10 @@ def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:
 
 
 def _change_task(checkpoint: Values, overrides: Values, path: str) -> bool:
-    """Replace the task of a checkpoint by ``--task sentence_prediction``, in place, if given.
+    """If *overrides* ask for ``--task sentence_prediction``, change the checkpoint's task.
 
     ``fairseq-validate`` builds the task that a checkpoint records and ignores its own ``--task``.
-    An imported classifier records the task ``masked_lm``, since it was not trained by fairseq.
+    An imported classifier records the task ``masked_lm``, because fairseq did not train it.
 
     Returns:
         whether the task was replaced.
@@ -166,44 +166,44 @@ def _change_task(checkpoint: Values, overrides: Values, path: str) -> bool:
 
 
 def _check_task(checkpoint: Values, overrides: Values, path: str) -> None:
-    """Refuse a task that would change what the model reads, or what its answers mean."""
+    """Refuse task settings that would change what the model reads, or what its outputs mean."""
     trained = task_of(checkpoint)
     for name, value in _flat(overrides).items():
         before = option(trained, name)
         if name in _OF_TASK and hasattr(trained, name) and value not in (before, "none"):
             raise UsageError(
                 f"{flag_of(name)} {value}: {path} was trained with "
-                f"{'none' if before is None else before}, and the model would read or answer "
-                "something else; leave it out"
+                f"{'none' if before is None else before}; a different value would change what "
+                "the model reads or what its outputs mean; drop the flag"
             )
     for group in ("task", "criterion"):
         asked, before = overrides.get(group), option(option(checkpoint["cfg"], group), "_name")
         if isinstance(asked, str) and None is not before != asked:
             logger.warning(
-                "%s %s: has no effect, %s is used with %s, as it was trained",
+                "%s %s: has no effect; %s is used with %s, as in its training",
                 *(flag_of(group), asked, path, before),
             )
 
 
 def _check_head(checkpoint: Values, path: str) -> None:
-    """Refuse a classification head that the checkpoint lacks, which would be used untrained."""
+    """Refuse a classification head that the checkpoint lacks: it would be used untrained."""
     task, heads = option(checkpoint["cfg"], "task"), heads_of(checkpoint)
     name, classes = option(task, "classification_head_name"), option(task, "num_classes")
     if name is None or not heads:
         return
     if name not in heads:
         raise UsageError(
-            f"--classification-head-name {name}: {path} has {', '.join(heads)}; give one of those"
+            f"--classification-head-name {name}: {path} has the heads {', '.join(heads)}; give one"
         )
     if option(task, "_name") == _TASK and classes != heads[name]:
         raise UsageError(
-            f"--num-classes {classes}: {path} has {heads[name]} classes in its head {name}; leave "
-            "it out"
+            f"--num-classes {classes}: {path} has {heads[name]} classes in its head {name}; drop "
+            "the flag"
         )
 
 
 def _check_kept_layers(model: Options) -> None:
-    """Refuse layers to keep on one side alone: fairseq would drop all layers of the other side."""
+    """Refuse layers to keep for one side only: fairseq would drop all layers of the other side."""
     kept = {f"{side}_layers_to_keep": option(model, f"{side}_layers") for side in SIDES}
     if not any(option(model, name) for name in kept):
         return
@@ -211,13 +211,14 @@ def _check_kept_layers(model: Options) -> None:
         value, layers = option(model, name), [str(layer) for layer in range(number or 0)]
         if value is None and layers:
             raise UsageError(
-                f"--model-overrides {name}: fairseq drops all layers of a side that is not named; "
-                f"also give {name}='{','.join(layers)}'"
+                f"--model-overrides {name}: fairseq drops all layers of a side without this "
+                f"setting; also give {name}='{','.join(layers)}'"
             )
         known = isinstance(value, str) and set(value.split(",")) <= set(layers)
         if value is not None and not known:
             raise UsageError(
-                f"--model-overrides {name}={value!r}: must be layers such as '{','.join(layers)}'"
+                f"--model-overrides {name}={value!r}: must be layer numbers such as "
+                f"'{','.join(layers)}'"
             )
 
 
@@ -231,7 +232,7 @@ def _saved_values(checkpoint: Values) -> Dict[str, Any]:
 
 
 def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
-    """The overrides, where the text of a number or truth value gets the type of the saved value."""
+    """Convert texts in *overrides* to the type of the saved value, if that is a number or bool."""
     converted = {}
     for name, value in overrides.items():
         kind = type(saved.get(name))
@@ -249,22 +250,22 @@ def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
 
 
 def _flat(overrides: Values) -> Dict[str, Any]:
-    """Overrides by name, also those in the dictionary of a group such as ``model``."""
+    """Overrides by name, including those nested under a group such as ``model``."""
     flat: Dict[str, Any] = {}
     for name, value in overrides.items():
         flat.update(value if isinstance(value, dict) else {name: value})
     for name, value in flat.items():
         if not isinstance(name, str) or isinstance(value, dict):
             raise UsageError(
-                f"--model-overrides {{{name!r}: {value!r}}}: must name settings and their values"
+                f"--model-overrides {{{name!r}: {value!r}}}: must map names of settings to values"
             )
     return flat
 
 
 def _check_is_known(name: str, checkpoint: Values, flags: Iterable[str]) -> None:
     known = [*_saved_values(checkpoint), *(checkpoint.get("cfg") or {}), *flags]
-    # fairseq-validate overrides settings with everything on its command line, and fairseq's
-    # from_pretrained with the tokeniser and the subwords
+    # fairseq-validate passes its whole command line as overrides, and fairseq's from_pretrained
+    # passes the tokeniser and the subwords
     others = [each["dataclass_registry"] for each in REGISTRIES.values()]
     if name in known or name in _declared([TASK_DATACLASS_REGISTRY, *others]):
         return

@@ -15,23 +15,23 @@ from fairseq_posenc.checkpoints.restricted import load_restricted
 from fairseq_posenc.flags.options import by_name
 
 Path = Union[str, "os.PathLike[str]"]
-#: Buffers of fairseq, each with one number.
+#: Buffers of fairseq that hold one number each.
 _CONSTANTS = ("version", "_float_tensor")
 _OF_FAIRSEQ = "give a file that fairseq-train wrote"
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
-#: The message that refuses a checkpoint of a part of a model, by an entry that such a file has.
+#: For an entry that only a file with a part of a model has: the message that refuses the file.
 PARTIAL: Dict[str, str] = {}
 
 
 def load_file(
     path: Path, lazy: bool = False, stand_ins: Optional[Mapping[str, object]] = None
 ) -> Any:
-    """Load a file of ``torch.save`` on the CPU, with an allow-list whatever the PyTorch version.
+    """Load a file of ``torch.save`` on the CPU; only objects on an allow-list are unpickled.
 
-    If *lazy*, tensors are mapped into memory where PyTorch supports it; else the checksums of the
-    archive are verified, which PyTorch does not do.  *stand_ins* are further objects that the file
-    may refer to, by the names it uses.
+    If *lazy*, tensors are memory-mapped where PyTorch supports it; if not *lazy*, the checksums of
+    the archive are verified, which PyTorch does not do.  *stand_ins* maps further names in the file
+    to the objects that take their place.
 
     Raises:
         UsageError: the file is missing, is not a file of ``torch.save``, is damaged, or contains an
@@ -44,7 +44,7 @@ def load_file(
         return load_restricted(path, stand_ins or {}, mmap=lazy)
     except UsageError:
         raise
-    except Exception as error:  # a damaged file can raise anything
+    except Exception as error:  # a damaged file can cause any error
         raise _explain(path, error) from error
 
 
@@ -76,13 +76,13 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
     state = load_file(path, lazy)
     if not isinstance(state, dict):
         raise UsageError(
-            f"{path}: not a fairseq checkpoint, it holds a {type(state).__name__} where a "
-            "dictionary with 'model' was expected"
+            f"{path}: not a fairseq checkpoint: it holds a {type(state).__name__}, but should hold "
+            "a dictionary with 'model'"
         )
     for entry, other in (("model", "model"), ("cfg", "args")):
         if state.get(entry) is None and state.get(other) is None:
             raise UsageError(
-                f"{path}: not a fairseq checkpoint, it has no '{entry}' (its entries: "
+                f"{path}: not a fairseq checkpoint: it has no '{entry}' (its entries: "
                 f"{_some_of(list(state))}); {_OF_FAIRSEQ}"
             )
     check_tensors(state["model"], os.fspath(path))
@@ -91,9 +91,9 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
 
 
 def write_checkpoint(state: Checkpoint, path: Path) -> None:
-    """Write a checkpoint atomically, in place of one of the same name."""
+    """Write a checkpoint atomically; an existing file is replaced."""
     with replace_file(path) as partial, open(partial, "wb") as file:
-        torch.save(state, file)  # given a path, PyTorch stores its name in the file
+        torch.save(state, file)  # with a path, torch.save would store its name
 
 
 def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
@@ -111,30 +111,30 @@ def check_weights(
     saved: Mapping[str, Tensor],
     ours: Mapping[str, Tensor],
 ) -> None:
-    """Refuse *weights* that are not finite, or that are saved as whole numbers and *ours* are not.
+    """Refuse *weights* that are not finite, or are integers in the file but not in the model.
 
-    *weights* are either *saved*, the weights of the file, before they are loaded, or *ours*, the
-    weights of the model, after it has loaded them.
+    *weights* are either *saved* (those of the file, before loading) or *ours* (those of the model,
+    after loading).
     """
     for name, value in weights.items():
         before, after = saved.get(name, value), ours.get(name, value)
         if after.is_floating_point() and not before.is_floating_point():
             raise UsageError(
                 f"{path}: {name} holds {before.dtype} numbers, not {after.dtype}; give the "
-                "checkpoint as it was trained"
+                "checkpoint as fairseq-train wrote it"
             )
         refuse_nonfinite(value, name, path)
 
 
 def refuse_partial(path: str, parameters: Mapping[str, Tensor]) -> None:
-    """Refuse the checkpoint of a part of a model where a whole one is needed."""
+    """Refuse a file with only a part of a model, where a whole model is needed."""
     for entry, words in PARTIAL.items():
         if entry in parameters:
             raise UsageError(f"{path}: {words}")
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
-    """The content of a file of weights, which must be ordinary tensors by name."""
+    """Refuse *content* of a weight file unless it is ordinary tensors by name; return *content*."""
     if not isinstance(content, dict):
         raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
     for name, value in content.items():
@@ -146,14 +146,14 @@ def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
         if value.layout != torch.strided or value.is_quantized or value.is_complex():
             raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
         if name.rpartition(".")[2] in _CONSTANTS and not value.numel():
-            raise UsageError(f"{path}: {name} is empty; give the checkpoint as it was trained")
+            raise UsageError(f"{path}: {name} is empty; give the original checkpoint")
     return content
 
 
 def _is_archive(path: str) -> bool:
-    """True for a zip archive, PyTorch's format since 1.6; refuses what ``torch.save`` never wrote.
+    """True for a zip archive, PyTorch's format since 1.6; refuses files not from ``torch.save``.
 
-    A pipe is refused before it is opened, because opening would wait.
+    A pipe is refused before it is opened, because opening it would block.
     """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise UsageError(f"{path}: is a pipe or a device, not a checkpoint; {_OF_FAIRSEQ}")
@@ -162,8 +162,7 @@ def _is_archive(path: str) -> bool:
             head = file.read(4)
     except OSError as error:
         raise UsageError(
-            f"{path}: no checkpoint can be read there ({error.strerror or error}); "
-            f"{checkpoints_near(path)}"
+            f"{path}: cannot be read ({error.strerror or error}); {checkpoints_near(path)}"
         ) from error
     if not head:
         raise UsageError(
@@ -173,7 +172,7 @@ def _is_archive(path: str) -> bool:
     if zipped:
         with zipfile.ZipFile(path) as archive:
             members = {name.rpartition("/")[2] for name in archive.namelist()}
-    if zipped and ("data.pkl" not in members or "constants.pkl" in members):  # TorchScript has both
+    if zipped and ("data.pkl" not in members or "constants.pkl" in members):  # TorchScript: both
         raise UsageError(
             f"{path}: is a zip archive or a TorchScript model, not a checkpoint; {_OF_FAIRSEQ}"
         )
@@ -185,7 +184,7 @@ def _is_archive(path: str) -> bool:
 
 
 def _check_whole(path: str) -> None:
-    """Refuse an archive with bytes that differ from its checksums."""
+    """Refuse an archive whose content does not match its checksums."""
     with zipfile.ZipFile(path) as archive:
         # torch.serialization.set_crc32_options(False) leaves the checksums out
         has_checksums = any(member.CRC for member in archive.infolist())
@@ -193,17 +192,17 @@ def _check_whole(path: str) -> None:
     if damaged is not None:
         part = damaged.partition("/")[2] or damaged
         raise UsageError(
-            f"{path}: is damaged, the checksum of its part {part} is wrong; {remedy(path)}"
+            f"{path}: is damaged (the checksum of its part {part} is wrong); {remedy(path)}"
         )
 
 
 def _explain(path: str, error: Exception) -> UsageError:
-    """The one-line error for an exception of a reader."""
+    """The one-line error that replaces an exception from reading a file."""
     text = str(error)
     forbidden = re.search(r"GLOBAL ([\w.]+)", text)
     if forbidden is not None:
         return UsageError(
-            f"{path}: refused, it holds {forbidden.group(1)}, which no fairseq checkpoint needs "
+            f"{path}: refused: it holds {forbidden.group(1)}, which no fairseq checkpoint needs "
             "and which could run code when loaded; if you trust the file, load it once with "
             "torch.load(..., weights_only=False) and save it again without that object"
         )
@@ -231,7 +230,7 @@ def checkpoints_near(path: str) -> str:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".pt"))
     except OSError:
         return f"there is no folder {folder}"
-    return f"in {folder} there is {_some_of(names) or 'no .pt file'}"
+    return f"{folder} contains {_some_of(names) or 'no .pt file'}"
 
 
 def _some_of(names: List[str], limit: int = 5) -> str:

@@ -1,7 +1,7 @@
 """fairseq's operations on checkpoints, with further checks and one-line errors.
 
-Functions here that take a function of fairseq return its replacement;
-:mod:`fairseq_posenc.extensions` installs them.
+The functions here that take a function of fairseq return a replacement for it;
+:mod:`fairseq_posenc.extensions` installs the replacements.
 """
 
 import logging
@@ -40,18 +40,18 @@ logger = logging.getLogger(__name__)
 
 
 def restrict_unpickling() -> None:
-    """Read every checkpoint with the allow-list; idempotent."""
+    """Make fairseq read every checkpoint with the allow-list; idempotent."""
     allow_fairseq_checkpoints()
     if not isinstance(checkpoint_utils.torch, _Torch):
         checkpoint_utils.torch = _Torch("torch")
 
 
 class _Torch(types.ModuleType):
-    """A stand-in for the module ``torch`` in ``fairseq.checkpoint_utils``, with another ``load``.
+    """A stand-in for the module ``torch`` in ``fairseq.checkpoint_utils``, with a safe ``load``.
 
-    Unpickling can execute arbitrary code.  PyTorch 2.6 and later refuse to do so by default, but
-    earlier versions do not, and fairseq main disables the check (pull request 5611).  With this
-    class, all versions read the same checkpoints and reject others with the same message.
+    Unpickling can execute arbitrary code.  PyTorch 2.6 and later prevent this by default, but
+    earlier versions do not, and fairseq main disables the protection (pull request 5611).  With
+    this class, all versions read the same checkpoints and reject others with the same message.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -63,11 +63,11 @@ class _Torch(types.ModuleType):
 
 
 class DoesNotFit(UsageError):
-    """Parameters of another model than the settings and the dictionaries describe."""
+    """The parameters do not fit the model that the settings and the dictionaries describe."""
 
     def __init__(self, path: str, difference: str) -> None:
-        self.reason = "the parameters do not fit the model that its settings and the dictionaries "
-        self.reason += f"of the data describe ({difference})"
+        self.reason = "the parameters do not fit the model that the checkpoint's settings and the "
+        self.reason += f"dictionaries of the data describe ({difference})"
         super().__init__(
             f"--path {path}: {self.reason}; give the data folder it was trained on, and no "
             "--model-overrides of sizes"
@@ -79,19 +79,19 @@ class _Unbuildable(UsageError):
 
 
 def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
-    """Name the file, and what is wrong with it, where fairseq cannot read a checkpoint."""
+    """Wrap ``load_checkpoint_to_cpu``: check overrides, and say what is wrong with a bad file."""
 
     def wrapper(
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: object, **kwargs: object
     ) -> Any:
         if os.path.exists(path) and not os.path.isfile(path):
-            read_checkpoint(path)  # raises for a folder or a pipe; a pipe would block
+            read_checkpoint(path)  # refuses a folder, and a pipe, on which fairseq would block
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
         except UsageError:
             raise
         except Exception as error:
-            read_checkpoint(PathManager.get_local_path(path))  # this fails with a clearer message
+            read_checkpoint(PathManager.get_local_path(path))  # raises a clearer error
             raise UsageError(
                 f"{path}: not a checkpoint that fairseq can read ({reason_of(error)}); give a file "
                 "that fairseq-train wrote"
@@ -103,7 +103,7 @@ def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callab
 
 
 def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
-    """Check the models and settings that a command of fairseq loads for use."""
+    """Wrap ``load_model_ensemble_and_task`` to check the models and their settings."""
 
     def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
@@ -127,7 +127,7 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
             raise
         for filename, model in zip(filenames, models):
             saved, weights = {}, model.state_dict()
-            if PathManager.isfile(filename):  # the parts of a sharded model have other names
+            if PathManager.isfile(filename):  # the files of a sharded model have other names
                 checkpoint = read_checkpoint(PathManager.get_local_path(filename), lazy=True)
                 check_direction(filename, checkpoint, task)
                 check_dictionaries(filename, checkpoint, task)
@@ -139,7 +139,7 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
 
 
 def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """Check the checkpoint that a training starts from, and begin the record of the run."""
+    """Wrap ``load_checkpoint`` to check where a training starts, and begin the run's record."""
 
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
@@ -177,8 +177,8 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
 def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
     """The checkpoint that training starts from, or None.
 
-    A file given by a flag must exist, except a ``--restore-file`` of fairseq's own models: users
-    of fairseq name an absent file there in order not to resume in a folder.
+    A file that a flag names must exist, except ``--restore-file`` with fairseq's own models: users
+    of fairseq name an absent file in this flag in order not to resume from ``--save-dir``.
     """
     start = start_of(cfg, suffix or "")
     if start is None:
@@ -188,18 +188,18 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
         return path
     restores = flag == "--restore-file"
     if restores and not ours:
-        logger.warning("--restore-file %s: no such file; training starts anew, as in fairseq", path)
+        logger.warning("--restore-file %s: no such file; training starts from scratch", path)
         return None
-    instead = "to start anew, drop it and give a new --save-dir" if restores else "drop it"
-    raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
+    instead = "drop the flag and give a new --save-dir" if restores else "drop the flag"
+    raise UsageError(f"{no_such_file(flag, path)}; correct the path, or {instead}")
 
 
 def _check_optimizer(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
-    """Refuse an optimiser's state of other parameters: it identifies parameters by index only."""
+    """Refuse the optimiser state of other parameters: it identifies parameters by index only."""
     difference = position_difference(keys, ours)
     if difference is not None:
         raise UsageError(
-            f"{path}: holds the optimizer's state of other parameters (first difference: "
+            f"{path}: holds the optimizer state of different parameters (first difference: "
             f"{difference}); to change the encoding, start with --finetune-from-model {path} in a "
             "new --save-dir, or give --reset-optimizer"
         )
@@ -210,8 +210,8 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
     Under ``fairseq-hydra-train`` that function passes a copy of the configuration to models with a
     dataclass, so derived settings (such as the length in training, which YaRN needs later) would be
-    missing from the checkpoint; the wrapper copies them back.  If a model is built for a
-    checkpoint, its position state must match, since only ``--model-overrides`` could change it.
+    missing from the checkpoint; the wrapper copies them back.  A model that is built for a
+    checkpoint must have the same position state: only ``--model-overrides`` could change that.
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
@@ -231,7 +231,7 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise _Unbuildable(
                 f"no model can be built from its settings ({reason_of(error)}); give the "
-                "checkpoint as it was trained"
+                "checkpoint as fairseq-train wrote it"
             ) from error
         completed: Any = getattr(model, "completed_settings", cfg)
         if OmegaConf.is_config(cfg) and completed is not cfg:
@@ -240,7 +240,7 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
             for module in model.modules():
                 if hasattr(module, "strict_positions"):
                     module.strict_positions = True
-                    module.strict_advice = "drop the --model-overrides that ask for that"
+                    module.strict_advice = "drop the --model-overrides that cause this"
         return model
 
     return wrapper

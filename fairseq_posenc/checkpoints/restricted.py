@@ -1,7 +1,7 @@
 """``torch.load`` with an allow-list, on every PyTorch.
 
-PyTorch 2.6 and later read files with ``weights_only`` and named safe globals.  Earlier versions get
-an unpickler with the same effect.
+In PyTorch 2.6 and later, ``weights_only`` with named safe globals restricts what is unpickled.  In
+earlier versions, an unpickler defined here has the same effect.
 """
 
 import collections
@@ -16,8 +16,8 @@ from typing import IO, Any, Dict, List, Mapping, Optional, Tuple
 import torch
 
 #: Objects in fairseq's checkpoint files besides tensors and plain containers: the flags of an
-#: architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as int64 arrays
-#: (NumPy 2 renamed the module; files written by either version can be read by the other).
+#: architecture defined with argparse, and the counts of ``--eval-bleu``, which are int64 arrays
+#: (NumPy 2 renamed their module; NumPy 1 and 2 can read each other's files).
 FILE_GLOBALS = (
     "argparse.Namespace",
     "numpy.core.multiarray._reconstruct",
@@ -27,8 +27,8 @@ FILE_GLOBALS = (
     "numpy.dtypes.Int64DType",
 )
 
-#: Objects that rank 0 sends to the other ranks, pickled, when several processes resume a training:
-#: the same checkpoint with its settings as an omegaconf object and numbers in place of tensors.
+#: Further objects in the pickled checkpoint that rank 0 sends to the other ranks when several
+#: processes resume a training; in it, settings are an omegaconf object, and tensors placeholders.
 BROADCAST_GLOBALS = (
     "omegaconf.base.Metadata",
     "omegaconf.base.ContainerMetadata",
@@ -45,11 +45,11 @@ BROADCAST_GLOBALS = (
 
 ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
 
-# A file of another NumPy version names an object otherwise than by its qualified name.  PyTorch
-# allows such names since 2.6, the release that also added this function.
+# A file from another NumPy version can refer to an object by a name that is not its qualified name
+# here.  PyTorch has allowed such names since 2.6, which also added the function tested below.
 _HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
-#: The functions with which PyTorch pickles tensors; PyTorch itself resolves storages, by name.
+#: The functions and classes in pickled tensors; PyTorch itself resolves their storages, by name.
 _TENSOR_GLOBALS: Dict[str, object] = {
     "collections.OrderedDict": collections.OrderedDict,
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
@@ -61,10 +61,10 @@ _TENSOR_GLOBALS: Dict[str, object] = {
 
 
 def allow_fairseq_checkpoints() -> None:
-    """Let ``torch.load`` with ``weights_only`` read fairseq's checkpoints, and nothing else.
+    """Add the objects in fairseq's checkpoints to the allow-list of ``weights_only``.
 
-    ``weights_only`` is the default since PyTorch 2.6, where stock fairseq's commands fail to load
-    any checkpoint.  Before PyTorch 2.4 this does nothing, as there is no such allow-list.
+    ``weights_only`` has been the default since PyTorch 2.6, so stock fairseq's commands fail to
+    load any checkpoint.  Before PyTorch 2.4, which added the allow-list, this does nothing.
     """
     add = getattr(torch.serialization, "add_safe_globals", None)
     if add is not None:
@@ -72,12 +72,12 @@ def allow_fairseq_checkpoints() -> None:
 
 
 def load_restricted(path: str, stand_ins: Mapping[str, object], mmap: bool = False) -> Any:
-    """The object in a file written by ``torch.save``, on the CPU, calling only allowed objects.
+    """Load a file written by ``torch.save``, on the CPU; unpickling calls only allowed objects.
 
-    Arguments are those of :func:`.load_file`; *mmap* is *lazy* there.
+    The arguments are those of :func:`.load_file`, where *mmap* is called *lazy*.
 
     Raises:
-        Exception: the file refers to another object, or is damaged; the type depends on PyTorch.
+        Exception: an object is not allowed, or the file is damaged; the type depends on PyTorch.
     """
     allowed = {**_installed(FILE_GLOBALS), **stand_ins}
     if _HAS_NAMED_SAFE_GLOBALS:
@@ -90,7 +90,7 @@ def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool
     try:
         with torch.serialization.safe_globals(_as_safe_globals(allowed)):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    finally:  # leaving the block also removes entries that were in the list before
+    finally:  # leaving the block also removes entries that were allowed before it
         torch.serialization.add_safe_globals(before)
 
 
@@ -99,7 +99,7 @@ def _load_with_unpickler(path: str, allowed: Mapping[str, object]) -> Any:
     with open(path, "rb") as file:
         if _torch_load_takes(module):
             return torch.load(file, map_location="cpu", pickle_module=module)
-        # PyTorch 1.13 ignores the argument, so pass it to the functions that its torch.load calls
+        # torch.load of PyTorch 1.13 ignores pickle_module, so call the functions behind torch.load
         serialization: Any = torch.serialization
         if not zipfile.is_zipfile(file):
             file.seek(0)
@@ -109,10 +109,10 @@ def _load_with_unpickler(path: str, allowed: Mapping[str, object]) -> Any:
 
 
 def _resolve(name: str) -> Optional[object]:
-    """Find the object with a dotted name, or None if this installation has none."""
+    """The object with a dotted *name*, or None if it is not installed."""
     module, _, attribute = name.rpartition(".")
     try:
-        if attribute == "_reconstruct":  # in numpy.core or numpy._core, by version
+        if attribute == "_reconstruct":  # numpy.core or numpy._core, depending on the version
             return importlib.import_module("numpy").empty(0).__reduce__()[0]
         if attribute == "Int64DType":  # the name exists since NumPy 1.25, the class is older
             return type(importlib.import_module("numpy").dtype("int64"))
@@ -122,20 +122,20 @@ def _resolve(name: str) -> Optional[object]:
 
 
 def _installed(names: Tuple[str, ...]) -> Dict[str, object]:
-    """The objects called *names*, by name, leaving out those that this installation lacks."""
+    """The objects with these dotted *names*, by name, without those that are not installed."""
     objects = {name: _resolve(name) for name in names}
     return {name: value for name, value in objects.items() if value is not None}
 
 
 def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
-    """Convert objects by name to the form of PyTorch's allow-list."""
+    """Convert a mapping of names to objects to the form of PyTorch's allow-list."""
     if _HAS_NAMED_SAFE_GLOBALS:
         return [(value, name) for name, value in allowed.items()]
     return list(allowed.values())
 
 
 def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
-    """Make a replacement of the pickle module for ``torch.load(pickle_module=)``."""
+    """A module for ``torch.load(pickle_module=)`` that unpickles only *allowed* objects."""
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -158,14 +158,14 @@ def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
 
 
 def encode_latin1(text: str, encoding: str) -> bytes:
-    """Replacement of ``_codecs.encode``, with which pickle protocol 2 stores bytes as Latin-1."""
+    """Replaces ``_codecs.encode``, which pickle protocol 2 calls to restore bytes from Latin-1."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
     return text.encode("latin1")
 
 
 def _torch_load_takes(module: types.ModuleType) -> bool:
-    """Check that ``torch.load`` uses *module*, by loading a file that it has to refuse."""
+    """True if ``torch.load`` uses *module*; tested with a file that *module* has to refuse."""
     buffer = io.BytesIO()
     torch.save(fractions.Fraction(1), buffer)
     buffer.seek(0)

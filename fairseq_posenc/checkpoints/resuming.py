@@ -1,8 +1,8 @@
-"""Training from a checkpoint: what must agree with it, and what further training takes from it.
+"""Training from a checkpoint: checks of its settings and state, and the training length.
 
 A model without a table of positions can be trained in stages of different lengths (RoFormer
-Table 4: 512, 1536, 256, 128, 1536, 512).  Its length in training is the longest of its stages,
-whichever stage was the last.
+Table 4: 512, 1536, 256, 128, 1536, 512).  Its training length is that of the longest stage, even if
+a shorter stage was the last.
 """
 
 import logging
@@ -31,12 +31,12 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Layer, Options, by_name, option
 
 logger = logging.getLogger(__name__)
-#: Values before and now, by group and name.
+#: For the group and name of a setting: its values before and now.
 Changes = Mapping[Tuple[str, str], Tuple[Any, Any]]
 
-#: errors that fairseq raises where it does not expect the content of a checkpoint
+#: errors that fairseq raises for unexpected content of a checkpoint
 _OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
-#: settings that only say how long the sequences of training were
+#: settings that only record the length of training sequences
 _LENGTHS = ("rotary_original_length", "num_positions")
 #: The groups of fairseq's configuration that a training depends on.
 _GROUPS = ("optimization", "dataset", "optimizer", "lr_scheduler", "criterion", "model", "task")
@@ -48,8 +48,8 @@ _WITHOUT_EFFECT = {
     *("disable_validation", "max_tokens_valid", "batch_size_valid", "max_valid_steps"),
     *("fixed_validation_seed", "gen_subset", "num_shards", "shard_id", "report_accuracy"),
 }
-#: Flags that a run cannot change: the flag, its group in fairseq's configuration, its name there,
-#: and the setting that drops what depends on the flag from the checkpoint, or ""; packs add theirs.
+#: Flags that a resumed run cannot change: the flag, its group and name in fairseq's configuration,
+#: and the setting that discards the state that depends on the flag, or "".  Packs add more flags.
 FIXED = [
     ("--task", "task", "_name", ""),
     ("--source-lang", "task", "source_lang", ""),
@@ -61,7 +61,7 @@ FIXED = [
 
 
 def changes(checkpoint: Mapping[str, Any], cfg: Options) -> Changes:
-    """The settings of *cfg* that have other values than in the run that is resumed."""
+    """The settings whose values in *cfg* differ from those in the *checkpoint* to resume from."""
     container = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     return differences(_by_group(checkpoint.get("cfg") or {}), _by_group(container))
 
@@ -75,9 +75,9 @@ def _by_group(cfg: Any) -> Dict[Tuple[str, str], Any]:
 
 
 def log_changes(path: str, changed: Changes) -> None:
-    """Say in one line which flags have other values than in the run that is resumed.
+    """Log one line with all flags whose values have changed since the run began.
 
-    fairseq says nothing.  A change is no error: users change a learning rate on purpose.
+    fairseq does not report changes.  They are no errors: users change a learning rate on purpose.
     """
     flags = {name: values for (_, name), values in changed.items() if not name.startswith("_")}
     said = [
@@ -86,19 +86,19 @@ def log_changes(path: str, changed: Changes) -> None:
         if name not in _WITHOUT_EFFECT
     ]
     if said:
-        logger.warning("%s: the training goes on with %s", path, ", ".join(said))
+        logger.warning("%s: the training continues with %s", path, ", ".join(said))
 
 
 def check_same_kind(path: str, changed: Changes, cfg: Options) -> None:
-    """Refuse to resume a run with another task, languages, samples, loss, optimiser or schedule.
+    """Refuse to resume a run if a flag in :data:`FIXED`, such as the task, has changed.
 
-    fairseq would continue after some of these changes, and stop with a traceback after others.
+    After some of these changes fairseq would continue, after others it would raise an exception.
     """
     for flag, group, name, reset in FIXED:
         before, now = changed.get((group, name), (None, None))
         dropped = reset and option(cfg.checkpoint, reset)
         if None not in (before, now) and not dropped:
-            instead = f", or {flag_of(reset)} to go on here" if reset else ""
+            instead = f", or {flag_of(reset)} to continue this run" if reset else ""
             raise _changed(flag, now, before, path, instead)
 
 
@@ -107,16 +107,16 @@ def check_settings_of(
 ) -> bool:
     """Compare the settings of an initial checkpoint with the settings of the model to train.
 
-    Settings without parameters cannot be checked in any other way.
+    Settings that add no parameters cannot be checked in any other way.
 
     Returns:
-        True for a warm start: the settings differ, which is logged.
+        True for a warm start, in which the settings differ; the differences are logged.
 
     Raises:
-        UsageError: they differ, and the run resumes or fine-tunes; or the rotary scaling is for a
-            different length.
+        UsageError: the settings differ, and the run resumes or fine-tunes; or the rotary scaling
+            assumes a different training length.
     """
-    if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
+    if option(cfg.model, "position_encoding") is None:  # fairseq's own model
         return False
     saved, ours = saved_settings(checkpoint), plug_in_flags()
     if not is_ours(saved):
@@ -136,7 +136,7 @@ def check_settings_of(
     if refused and is_fine_tuning(cfg.task):
         raise UsageError(
             f"{path}: was trained with other settings ({', '.join(said[n] for n in refused)}); use "
-            "--arch posenc_masked_lm without such flags, or under hydra give those of the file"
+            "--arch posenc_masked_lm without these flags; under Hydra, set the former values"
         )
     if refused and resumes:
         value, now = changed[refused[0]]
@@ -146,9 +146,9 @@ def check_settings_of(
     length, taken = saved.get("rotary_original_length"), cfg.model.rotary_original_length
     if cfg.model.rotary_scaling != "none" and length is not None and length != taken:
         raise UsageError(
-            f"--rotary-scaling {cfg.model.rotary_scaling}: {path} was trained on {length} tokens, "
-            f"and its frequencies would be scaled as if on {taken}; give --rotary-original-length "
-            f"{length}"
+            f"--rotary-scaling {cfg.model.rotary_scaling}: {path} was trained on texts of "
+            f"{length} tokens, but its frequencies would be scaled as if on {taken}; give "
+            f"--rotary-original-length {length}"
         )
     return bool(changed)
 
@@ -156,7 +156,7 @@ def check_settings_of(
 def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``Trainer.load_checkpoint`` to say in one line why a training cannot start from a file.
 
-    Its assertions, and its other errors at unexpected content, are no defects of the program.
+    Its assertions and other errors about unexpected content are not defects of the program.
     """
 
     def wrapper(trainer: Trainer, path: str, *args: object, **kwargs: object) -> Any:
@@ -179,7 +179,7 @@ def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _misfit(path: str, model: Options, cause: BaseException) -> UsageError:
-    """The error that says what does not fit the settings *model*; fairseq's does not say it."""
+    """An error that names the parameter that does not fit *model*; fairseq's error does not."""
     if isinstance(cause, UsageError):
         return cause
     checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
@@ -190,20 +190,20 @@ def _misfit(path: str, model: Options, cause: BaseException) -> UsageError:
     ]
     return UsageError(
         f"{path}: its parameters do not fit this model (first difference: "
-        f"{first_mismatch(cause)}); it is of --arch {architecture(model_settings(checkpoint))}, "
+        f"{first_mismatch(cause)}); it is of --arch {architecture(model_settings(checkpoint))}; "
         f"give its {' '.join(sizes) or 'flags and dictionaries'}"
     )
 
 
 def first_mismatch(error: BaseException) -> str:
-    """The first parameter that PyTorch names in an error of loading, and what is wrong with it."""
+    """The first parameter in PyTorch's error about a state dict, and what is wrong with it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
     listed, comma, _ = lines[min(1, len(lines) - 1)].partition('", "')
     return listed[:300].rstrip(".") + ('"' if comma else "")
 
 
 def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
-    """Make the longest length so far the training length, in place, in *model* and *settings*."""
+    """Set the training length in *model* and *settings* to the longest so far, in place."""
     same = saved.get("position_encoding") == settings.position_encoding
     if not same or not _accepts_any_length(settings):
         return
@@ -218,9 +218,9 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
 
 
 def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs: Any) -> Any:
-    """The *epochs* of a resumed training; none, with a line in the log, if its end was reached.
+    """The *epochs* of a resumed training; none, and a log line, if the training is complete.
 
-    fairseq checks for the end only after an update, so it would add an update at every new start.
+    fairseq tests for completion only after an update, so each new start would add an update.
     """
     limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if 0 < limits.max_update <= updates:
@@ -230,7 +230,7 @@ def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs:
     else:
         return epochs
     logger.info(
-        "%s: already trained for %d updates (%s), so nothing is changed; raise the limit to go on",
+        "%s: already trained for %d updates (%s), so nothing changes; raise the limit to continue",
         *(trainer.cfg.checkpoint.save_dir, updates, limit),
     )
     # NaN <= --max-epoch is false, even if that flag is infinite
@@ -238,12 +238,12 @@ def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs:
 
 
 def _accepts_any_length(model: Options) -> bool:
-    """True if the settings are of a model without a table of positions."""
+    """True for the settings of a model without a table of positions."""
     return not any(encoding.bounded for encoding in all_encodings(model.position_encoding))
 
 
 def _changed(flag: str, now: object, before: object, path: str, reset: str = "") -> UsageError:
     return UsageError(
         f"{flag} {now}: the run in {os.path.dirname(path) or '.'} was trained with {before}; give "
-        f"another --save-dir, and --finetune-from-model {path} to start from its parameters{reset}"
+        f"another --save-dir, with --finetune-from-model {path} to start from its parameters{reset}"
     )

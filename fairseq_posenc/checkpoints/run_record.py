@@ -1,8 +1,8 @@
-"""The record of a training run in its checkpoints: an identifier, and digests of dictionaries.
+"""The record of a training run in its checkpoints: identifier, dictionary digests, languages.
 
-fairseq records neither, so files of two trainings look alike, and so do two dictionaries of equal
-size.  The record is in ``extra_state``, which fairseq saves as it is; a run that is resumed keeps
-its identifier.
+Without it, checkpoints of two runs cannot be told apart, nor can two dictionaries of equal size.
+The record is in ``extra_state``, which fairseq saves unchanged.  A resumed run keeps its
+identifier.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _records: MutableMapping[Trainer, Record] = weakref.WeakKeyDictionary()
 
 
 def record_of(checkpoint: Mapping[str, Any]) -> Record:
-    """The record in a checkpoint, empty in files without one."""
+    """The record in a checkpoint; empty if the checkpoint has none."""
     return (checkpoint.get("extra_state") or {}).get(_KEY) or {}
 
 
@@ -45,8 +45,8 @@ def recorded(state_dict: Callable[..., Any]) -> Callable[..., Any]:
 def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goes_on: bool) -> None:
     """Continue the record of a checkpoint, or start a new one, and compare the dictionaries.
 
-    A run that *goes_on* keeps the optimiser's state; any other run is a warm start, for which
-    another dictionary is no error.
+    A run that *goes_on* keeps the optimiser state.  Any other run is a warm start, in which a
+    different dictionary is logged but not refused.
     """
     record, earlier = _new_record(trainer.task), record_of(checkpoint)
     if goes_on:
@@ -61,30 +61,30 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
 
 
 def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
-    """Refuse dictionaries of the right size with other words, or with a different order."""
+    """Refuse dictionaries of the same size as in training, with other words or another order."""
     saved = record_of(checkpoint).get("dictionaries") or {}
     for name, now in _dictionaries(task).items():
         before = saved.get(name, now)
         if before["size"] == now["size"] and before["digest"] != now["digest"]:
             raise UsageError(
-                f"{path}: was trained with another {name.replace('_', ' ')} of {now['size']} words "
-                "(other words, or another order); give the data folder that it was trained on"
+                f"{path}: was trained with a different {name.replace('_', ' ')} of {now['size']} "
+                "words (other words, or another order); give the data folder that it was trained on"
             )
 
 
 def check_direction(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
-    """Refuse to translate in the direction opposite to that of the training."""
+    """Refuse to translate in the opposite direction of the training."""
     trained = record_of(checkpoint).get("languages") or _languages_of(task_of(checkpoint))
     source, target = _languages_of(task_settings(task))
     if source != target and None not in trained and [target, source] == list(trained):
         raise UsageError(
             f"--source-lang {source} --target-lang {target}: {path} was trained to translate from "
-            f"{target} to {source}; exchange the two"
+            f"{target} to {source}; swap the two"
         )
 
 
 def _languages_of(task: Options) -> List[Optional[str]]:
-    """The languages in the settings of a task, None where it does not name them."""
+    """The source and target language in the settings of a task; each is None if not set."""
     return [option(task, "source_lang"), option(task, "target_lang")]
 
 
@@ -97,11 +97,11 @@ def _new_record(task: FairseqTask) -> Record:
 
 
 def _dictionaries(task: FairseqTask) -> Dict[str, Record]:
-    """Size and digest of every dictionary; multilingual tasks have one for each language."""
+    """Size and digest of every dictionary; multilingual tasks have a dictionary per language."""
     languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
     named = {f"{language}_dictionary": each for language, each in languages.items()}
     for name in () if named else ("source_dictionary", "target_dictionary"):
-        # the task may have none
+        # the task may have no such dictionary
         with contextlib.suppress(NotImplementedError, AttributeError, KeyError):
             named[name] = getattr(task, name)
     digests = {}

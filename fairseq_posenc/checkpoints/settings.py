@@ -1,6 +1,6 @@
-"""The model settings of a checkpoint, under their present names and by role.
+"""The model settings of a checkpoint, under their current names and by role.
 
-Checkpoints are what :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns.
+A checkpoint is a dictionary from :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint`.
 """
 
 import re
@@ -18,7 +18,7 @@ from fairseq_posenc.flags.options import SIDES, Options, modernised
 from fairseq_posenc.flags.settings import role_in
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
-#: The start of the names of layers in fairseq's models; for translation, of the encoder's layers.
+#: For each model of fairseq: the prefix of its layers' parameters (the encoder's in translation).
 STACKS = {
     "transformer": "encoder.",
     "transformer_lm": "decoder.",
@@ -34,22 +34,22 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def architecture(settings: Mapping[str, Any]) -> str:
-    """The name of a model's architecture, or of the model, in its settings."""
+    """The architecture in a model's settings, or the name of the model."""
     return str(settings.get("_name") or settings.get("arch"))
 
 
 def task_of(checkpoint: Mapping[str, Any]) -> Options:
-    """The settings of the task that a checkpoint was trained on, as saved."""
+    """The settings of the task that a checkpoint was trained on, exactly as saved."""
     return Namespace(**settings_in(checkpoint, "task"))
 
 
 def task_settings(task: Any) -> Any:
-    """The settings of one of fairseq's tasks, ``cfg`` or ``args``, or None."""
+    """The settings of a fairseq task (its ``cfg`` or ``args``), or None."""
     return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
 def heads_of(checkpoint: Mapping[str, Any]) -> Dict[str, int]:
-    """The number of classes of each classification head in a checkpoint, by its name."""
+    """The number of classes of each classification head in a checkpoint, by head name."""
     matches = (
         (_OUTPUT.search(key), value) for key, value in (checkpoint.get("model") or {}).items()
     )
@@ -62,10 +62,10 @@ def is_ours(settings: Mapping[str, Any]) -> bool:
 
 
 def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
-    """The position encoding by side, from the settings of a model's checkpoint.
+    """The position encoding of each side, from the settings of a model.
 
-    fairseq's own models have a table of sinusoids, a learned table, or none.  Sides that the model
-    lacks may be named, too.
+    fairseq's own models have a table of sinusoids, a learned table, or no table.  The result may
+    also contain a side that the model lacks.
     """
     if is_ours(settings):
         return {side: side_encoding(Namespace(**settings), side) for side in SIDES}
@@ -82,7 +82,7 @@ def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
 def needs_segments(settings: Mapping[str, Any]) -> bool:
     """True for a masked language model with segments that is older than ``--segments``."""
     several = (settings.get("num_segments") or 0) > 1
-    is_masked_lm = settings.get("encoder_layers") is not None  # decoders have num_segments, too
+    is_masked_lm = settings.get("encoder_layers") is not None  # decoders also have num_segments
     return several and is_masked_lm and settings.get("segments") is None
 
 
@@ -94,16 +94,16 @@ def settings_by_role(
     """The settings of a checkpoint's model that have one of *roles*, by default the role "model".
 
     An architecture defined with argparse stores all flags of the run with the model's; flags
-    that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
-    checkpoint get their default, with which it was trained.  So do flags without an effect on the
-    model, which older versions recorded from presets.
+    that are also in another group (task, optimiser, paths) are left out.  A flag newer than the
+    checkpoint gets the default, with which the model was trained.  A flag without an effect on the
+    model also gets the default, because older versions recorded its value from a preset.
 
-    *options* are the settings with which the model is used, if not its own.
+    *options*, on which roles can depend, are by default the settings of the checkpoint itself.
     """
     saved, ours = saved_settings(checkpoint), plug_in_flags()
     complete = dict(saved)
     if needs_segments(saved):
-        complete["segments"] = "single"  # from before the flag existed
+        complete["segments"] = "single"  # older than --segments
     declared = {name: metadata_of(name, ours) for name in {*ours, *complete}}
     if is_ours(saved):
         defaults = {name: flag.metadata["default"] for name, flag in ours.items()}
@@ -132,7 +132,7 @@ def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
 
 
 def differences(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Dict[Any, Tuple[Any, Any]]:
-    """The settings that both have with different values, by name, each with its two values."""
+    """The settings in both mappings whose values differ: the two values, by name."""
     common = [name for name in before if name in now]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 
@@ -143,13 +143,13 @@ def _registered(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
-    """The model of fairseq that has the same parameters as a model that is registered elsewhere.
+    """The fairseq model whose layers have the same names as those of an unregistered architecture.
 
-    Most models that are registered elsewhere, such as IndicTrans2's ``transformer_18_18``, are
-    fairseq's under another name, but some compute something else: only a user can tell.
+    Most architectures of other plug-ins, such as IndicTrans2's ``transformer_18_18``, are models of
+    fairseq under another name, but some compute something else: only a user can tell.
 
     Returns:
-        its name; None if the architecture is known here, or no model has such parameters.
+        its name; None if the architecture is registered, or if no fairseq model has such layers.
     """
     if _registered(checkpoint):
         return None

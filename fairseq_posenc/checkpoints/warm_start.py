@@ -1,13 +1,13 @@
-"""Loading a checkpoint that was trained with another position encoding, attention or key heads.
+"""Loading a checkpoint that was trained with another encoding, attention or number of key heads.
 
 Apart from position state, parameters have the same names for every encoding and in stock fairseq,
 and fairseq loads them strictly.  Position state and random features are an exception: entries that
-the model lacks are left out, entries that the checkpoint lacks keep their initial values, and both
-are logged.
+the model lacks are left out, and entries that the checkpoint lacks keep their initial values.  All
+such entries are logged.
 
-Fewer key heads follow Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the key projection of a
-group is the mean of its heads' key projections, the value projection likewise, and training goes on
-for a short while.  For more key heads, each existing head is repeated, which computes the same.
+For fewer key heads, as in Ainslie et al. 2023, arXiv 2305.13245, section 2.1, the key projections
+of the heads in a group are replaced by their mean, likewise the value projections, and training
+continues briefly.  For more key heads, heads are repeated, which leaves the outputs unchanged.
 """
 
 import logging
@@ -26,27 +26,27 @@ logger = logging.getLogger(__name__)
 
 _HEAD, _EMBEDDING = "encoder.lm_head.", "encoder.sentence_encoder.embed_tokens.weight"
 
-#: The names, in a stack or a layer, of modules that hold the state of positions.
+#: Names of modules, in a stack or a layer, that hold position state.
 POSITION_STATE = r"(embed_positions|position_(bias|map|terms|vectors)(_\d+)?)"
 _POSITION_STATE = re.compile(rf"\.({POSITION_STATE}|feature_map)\.")
-_UNTRAINED = ("._float_tensor", ".projection")  # buffers of sinusoids and of random features
+_UNTRAINED = ("._float_tensor", ".projection")  # buffers of sinusoids and random features
 _PROJECTIONS = re.compile(r"(.+)\.(?:k_proj|v_proj)\.(?:weight|bias)$")
 
 
 def in_any_layer(key: str) -> str:
-    """The key without its layer index, because pruning renumbers the layers later."""
+    """*key* with ``*`` in place of the layer index, because pruning renumbers layers later."""
     return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
 
 
 def _positions_apart(keys: Iterable[str], others: Iterable[str], name: str) -> List[str]:
-    """The *keys* of position state in the stack *name* that *others* have in no layer."""
+    """The position state of the stack *name* in *keys*, without keys in any layer of *others*."""
     known = {in_any_layer(key) for key in others}
     ours = [key for key in keys if key.startswith(f"{name}.") and _POSITION_STATE.search(key)]
     return [key for key in ours if in_any_layer(key) not in known]
 
 
 def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
-    """A trained position parameter that is in only one of the two, or None."""
+    """A trained position parameter that is only in *keys* or only in *others*, or None."""
 
     def trained(names: Iterable[str]) -> Set[str]:
         return {k for k in names if _POSITION_STATE.search(k) and not k.endswith(_UNTRAINED)}
@@ -63,10 +63,10 @@ def log_taken(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
 
 
 def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
-    """Fill the learned table *key* with copies of the checkpoint's shorter one, in place.
+    """Repeat the checkpoint's learned table *key*, in place, if it is shorter than the model's.
 
-    Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies keep what was learned of
-    neighbouring positions everywhere but where two copies meet.
+    Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies preserve the
+    local structure everywhere except where two copies meet.
     """
     table: Any = getattr(stack, "embed_positions", None)
     saved, weight = state_dict.get(key), getattr(table, "weight", None)
@@ -85,9 +85,9 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
 def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
 
-    *name* is the name of the stack in the state, such as ``encoder``.
+    *name* is the prefix of the stack's keys, such as ``encoder``.
 
-    A difference is refused if *stack* is strict about positions.
+    If ``stack.strict_positions`` is set, a difference is refused.
     """
     ours = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
     left_out = _positions_apart(state_dict, ours, name)
@@ -98,7 +98,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
         if ".feature_map." in odd:
             flag = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
-            f"{flag}: the checkpoint was trained differently (first difference: {odd}, only in "
+            f"{flag}: the checkpoint was trained differently (first difference: {odd} is only in "
             f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
         )
     for key in left_out:
@@ -112,7 +112,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
 
 
 def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
-    """The weight or bias of a key or value projection, for another number of heads.
+    """Convert the weight or bias of a key or value projection to *kv_heads* heads.
 
     >>> import torch
     >>> regroup(torch.tensor([1.0, 3.0, 5.0, 7.0]), head_dim=1, kv_heads=2)
@@ -132,9 +132,9 @@ def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
 
 
 def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
-    """Adapt the heads of keys and values in *state_dict* to *stack*, in place, and log the change.
+    """Adapt the key and value heads in *state_dict* to *stack*, in place, and log the change.
 
-    A difference is refused if *stack* is strict about positions.
+    If ``stack.strict_positions`` is set, a difference is refused.
     """
     grouped = {
         in_any_layer(f"{name}.{path}"): module
@@ -151,18 +151,18 @@ def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
         heads, rest = divmod(len(x), head_dim)
         divides = not rest and (heads % kv_heads == 0 or kv_heads % heads == 0)
         if heads == kv_heads or not divides or not _same_widths(module, state_dict, match[1]):
-            continue  # fairseq refuses other sizes when it loads them
+            continue  # fairseq itself refuses other sizes in loading
         if stack.strict_positions:
             raise UsageError(
-                f"--kv-heads {kv_heads}: the checkpoint has {heads} heads of keys in {key}; "
+                f"--kv-heads {kv_heads}: the checkpoint has {heads} key heads in {key}; "
                 f"{stack.strict_advice}"
             )
         state_dict[key] = regroup(x, head_dim, kv_heads)
         changed[heads] = kv_heads
     for heads, kv_heads in changed.items():
-        how = "means of groups" if heads > kv_heads else "each repeated"
+        how = "means of groups" if heads > kv_heads else "each is repeated"
         logger.warning(
-            "warm start: %s has %d heads of keys and values for the %d of the checkpoint (%s)",
+            "warm start: %s has %d key and value heads, made from %d in the checkpoint (%s)",
             *(name, kv_heads, heads, how),
         )
 
@@ -176,13 +176,13 @@ def _same_widths(module: Any, state_dict: State, name: str) -> bool:
 
 
 def leave_out_pretraining(state: State, name: str, model: Any) -> None:
-    """Drop from a checkpoint the modules that only pre-training needs, in place.
+    """Remove modules that only pre-training needs from the *state* of a checkpoint, in place.
 
-    A pre-trained model may have no head that predicts tokens: the new model's head then stays as
+    If a pre-trained model has no head that predicts tokens, the head of *model* stays as
     initialised, with its projection tied to the embeddings of the checkpoint.
 
-    Modules that *model* itself has are kept, and so are classification heads with
-    ``--load-checkpoint-heads``.
+    Modules that *model* also has are kept.  With ``--load-checkpoint-heads``, classification heads
+    are kept as well.
     """
     prefix = f"{name}." if name else ""
     present, left_out = dict(model.named_modules()), False
@@ -194,7 +194,7 @@ def leave_out_pretraining(state: State, name: str, model: Any) -> None:
                 del state[key]
             logger.info("left out %s%s, which only %s needs", prefix, module, flag)
             left_out = True
-    head = model.encoder.lm_head  # None where another head is trained
+    head = model.encoder.lm_head  # None if another head is trained
     for key, value in head.state_dict().items() if left_out and head is not None else ():
         tied = key == "weight"
         state.setdefault(prefix + _HEAD + key, state[prefix + _EMBEDDING] if tied else value)

@@ -1,9 +1,9 @@
 """``fairseq-posenc COMMAND``, the same as ``python -m fairseq_posenc COMMAND``.
 
-Each module of this folder is a group of commands, and so is the module ``commands`` of a pack.  A
+A module in :data:`GROUPS`, or the module ``commands`` of a pack, declares a group of commands.  A
 command declares its arguments without importing PyTorch or fairseq, so that ``--help`` is
-immediate, and imports its implementation only when it runs.  Only the group of the command is
-imported.
+immediate, and imports its implementation only when it runs.  If a command is in :data:`GROUPS`, no
+other group is imported.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def commands(name: Optional[str] = None) -> List[Command]:
 
 
 def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
-    """The parser of the command line, or of the part that the command *name* needs."""
+    """The parser of the command *name* alone, or of all commands if none has that name."""
     parser = CommandParser(prog="fairseq-posenc", description="Position encodings for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq_posenc {__version__}")
     add_commands(parser, commands(name))
@@ -45,10 +45,10 @@ def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> Tuple[Run, argparse.Namespace]:
-    """The function of a command, and its arguments, which can be sent to another process."""
+    """The function that runs a command, and parsed arguments that other processes can unpickle."""
     args, unknown = get_parser(words[0] if words else None).parse_known_args(words)
     parser = vars(args).pop("parser")
-    if unknown:  # the parser of all commands would compare them with its own flags
+    if unknown:  # the top-level parser would suggest its own flags instead
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return vars(args).pop("run"), args
 
@@ -60,8 +60,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         argv: the arguments, by default those of the process.
 
     Raises:
-        UsageError: one line saying what the user has to change.
-        KeyboardInterrupt: shown in one line where nothing catches it.
+        UsageError: the user has to change something; the message, one line, says what.
+        KeyboardInterrupt: after Ctrl-C; unless it is caught, the terminal shows one line.
     """
     sys.excepthook = _in_one_line
     with printing():
@@ -74,10 +74,10 @@ def _in_one_line(
 ) -> None:
     """Show an interrupt as one line, and anything else as Python does.
 
-    Python then ends by the signal, so that a script that waits for the command ends, too.
+    After an interrupt Python ends by the signal, so a script that waits for the command also ends.
     """
     if kind is not KeyboardInterrupt:
         sys.__excepthook__(kind, error, trace)
     else:
-        start = "\n" if sys.stderr.isatty() else ""  # after ^C
+        start = "\n" if sys.stderr.isatty() else ""  # to end the line that shows ^C
         print(f"{start}fairseq-posenc: interrupted", file=sys.stderr)

@@ -10,14 +10,13 @@ from fairseq_posenc.cli.command import argument, command, load_plug_in, number, 
 
 
 def _counts(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags that say how many checkpoints to average; only one can be given."""
     one = parser.add_mutually_exclusive_group()
     for which, name, what in (
         ("epoch", "last", "checkpoint<epoch>.pt"),
         ("update", "last", "checkpoint_<epoch>_<update>.pt"),
         ("best", "best", "checkpoint.best_<metric>_<score>.pt"),
     ):
-        shown = f"average the {name} N {what} of the folder"
+        shown = f"average the {name} N files {what} in the folder of --inputs"
         one.add_argument(f"--num-{which}-checkpoints", type=int, metavar="N", help=shown)
 
 
@@ -38,7 +37,7 @@ def select(args: argparse.Namespace) -> List[str]:
         folders = [path for path in args.inputs if os.path.isdir(path)]
         if folders:
             raise UsageError(
-                f"--inputs {folders[0]}: is a folder; say which of its checkpoints with "
+                f"--inputs {folders[0]}: is a folder; choose its checkpoints with "
                 "--num-epoch-checkpoints N, --num-update-checkpoints N or --num-best-checkpoints N"
             )
         return list(args.inputs)
@@ -60,13 +59,13 @@ def select(args: argparse.Namespace) -> List[str]:
     _counts,
     number(
         "--checkpoint-upper-bound",
-        "last epoch, or update, to use with --num-epoch-checkpoints or --num-update-checkpoints",
+        "last epoch (for --num-epoch-checkpoints) or last update (for --num-update-checkpoints)",
         metavar="NUMBER",
     ),
     user_dir(),
 )
 def average(args: argparse.Namespace) -> None:
-    """Average the parameters of several checkpoints into one for fairseq-generate.
+    """Average the parameters of several checkpoints into one checkpoint for fairseq-generate.
 
     The result has no optimiser state: use it for generation, or to start a new training run
     with --finetune-from-model or --restore-file.
@@ -88,16 +87,19 @@ def average(args: argparse.Namespace) -> None:
 
 @command(
     "model-flags",
-    "print the flags to continue a trained model with",
-    place("CHECKPOINT", "a checkpoint of this plug-in, or of transformer, transformer_lm, roberta"),
-    argument("--position-encoding", metavar="NAME", help="another encoding (that of the model)"),
+    "print the flags that continue the training of a model",
+    place(
+        "CHECKPOINT",
+        "a checkpoint of this plug-in, or of fairseq's transformer, transformer_lm or roberta",
+    ),
+    argument("--position-encoding", metavar="NAME", help="encoding to continue with (the model's)"),
     user_dir(),
 )
 def model_flags(args: argparse.Namespace) -> None:
     """Print the architecture, shape, task and criterion of a model as flags for fairseq-train.
 
-    fairseq-train takes the parameters from --finetune-from-model, and their shape from its command
-    line.
+    With --finetune-from-model, fairseq-train reads the parameters from the checkpoint, but takes
+    the shape of the model from its command line.
 
         flags=$(fairseq-posenc model-flags model.pt --position-encoding rotary)
         eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt"

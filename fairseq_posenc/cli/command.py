@@ -22,17 +22,17 @@ class Command(NamedTuple):
     name: str  # the name on the command line
     summary: str  # one line for the list of commands
     description: str  # the text of its ``--help``
-    arguments: Sequence[Declare]  # declare its arguments
-    run: Optional[Run]  # executes it; None for a group of commands
+    arguments: Sequence[Declare]  # functions that declare its arguments
+    run: Optional[Run]  # executes the command; None for a group
 
 
 class CommandParser(OneLineParser):
-    """The parser of a command, which can declare some arguments when it is used.
+    """The parser of a command, which can declare some arguments only when it parses.
 
-    This is for arguments whose declaration needs slow imports; ``--help`` alone does not show them.
+    Those are arguments whose declaration needs slow imports; a bare ``--help`` does not show them.
     """
 
-    #: Declares arguments, given the words of the command line after the command.
+    #: Declares such arguments; takes the words of the command line after the command's name.
     late: Optional[Callable[[Sequence[str]], object]] = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -48,11 +48,11 @@ class CommandParser(OneLineParser):
 def command(
     name: str, summary: str, *arguments: Declare, more: str = ""
 ) -> Callable[[Run], Command]:
-    """Decorator that makes a function a command, with the docstring as the text of ``--help``.
+    """Decorator that makes a function a command, with its docstring as the text of ``--help``.
 
     Args:
-        name: as in :class:`Command`; so are *summary* and *arguments*.
-        more: what follows the docstring.
+        name: as in :class:`Command`, like *summary* and *arguments*.
+        more: text that follows the docstring in ``--help``.
     """
 
     def make(run: Run) -> Command:
@@ -65,7 +65,7 @@ def command(
 def group(
     name: str, summary: str, description: str, metavar: str, commands: Sequence[Command]
 ) -> Command:
-    """A command that has *commands*, shown as *metavar* in its usage."""
+    """A command with the sub-commands *commands*, which its usage shows as *metavar*."""
     summary = f"{summary}: {', '.join(each.name for each in commands)}"
     declare = [lambda parser: add_commands(parser, commands, metavar)]
     return Command(name, summary, description, declare, None)
@@ -74,7 +74,7 @@ def group(
 def add_commands(
     parser: argparse.ArgumentParser, commands: Sequence[Command], metavar: str = "COMMAND"
 ) -> None:
-    """Add *commands* to *parser* as sub-commands, shown as *metavar* in its usage."""
+    """Add *commands* to *parser* as sub-commands, which its usage shows as *metavar*."""
     choices = parser.add_subparsers(metavar=metavar, required=True)
     for each in commands:
         subparser = choices.add_parser(
@@ -92,7 +92,7 @@ def add_commands(
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """The required arguments of a command, so that its help fits on a screen."""
+    """A usage with the required arguments only, so that a command's help fits on a screen."""
     words, forms = ["[options]"], {"?": "[{}]", "+": "{} ...", argparse.REMAINDER: "[{} ...]"}
     for action in parser._actions:
         name = action.metavar or action.dest
@@ -103,12 +103,12 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 
 
 def argument(*names: str, **options: Any) -> Declare:
-    """An argument, by its names and the options of ``ArgumentParser.add_argument``."""
+    """An argument with the names and options that ``ArgumentParser.add_argument`` takes."""
     return lambda parser: parser.add_argument(*names, **options)
 
 
 def place(name: str, help: Optional[str] = None, **options: Any) -> Declare:
-    """A required argument without a flag, by its name in the usage, such as NEW_SOURCE."""
+    """A positional argument; the usage shows its *name*, such as NEW_SOURCE."""
     dest = name.lower().replace("-", "_")
     return argument(dest, metavar=name, help=help, **options)
 
@@ -122,9 +122,9 @@ def switch(name: str, help: str) -> Declare:
 
 
 def number(name: str, help: str, default: Any = None, kind: type = int, **options: Any) -> Declare:
-    """A flag with a number, whose help ends with the default if there is one.
+    """A flag that takes a number; its help ends with the default if there is one.
 
-    The *options* may have bounds, like :func:`~fairseq_posenc.flags.settings.setting`.
+    *options* can include the bounds of :func:`~fairseq_posenc.flags.settings.setting`.
     """
     shown = help if default is None else f"{help} ({default})".strip()
     bounds = {key: options.pop(key) for key in ("at_least", "below") if key in options}
@@ -137,8 +137,8 @@ def number(name: str, help: str, default: Any = None, kind: type = int, **option
     return declare
 
 
-def user_dir(what: str = "your encodings, if the model has some; as in training") -> Declare:
-    """The folder of a user's own parts, with *what* as its help."""
+def user_dir(what: str = "the folder of your own encodings, as in training") -> Declare:
+    """The flag for the folder of a user's own parts, with the help *what*."""
     return argument("--user-dir", metavar="DIR", help=what)
 
 
@@ -153,7 +153,7 @@ def load_plug_in(folder: Optional[str] = None) -> None:
     """Import PyTorch and fairseq without their warnings, and register the plug-in.
 
     Args:
-        folder: the value of ``--user-dir``, which is imported, too.
+        folder: the value of ``--user-dir``; this folder is imported as well.
     """
     from fairseq_posenc import register
 
@@ -163,7 +163,7 @@ def load_plug_in(folder: Optional[str] = None) -> None:
             __import__(module)
         except Exception as error:  # a broken installation may raise anything
             raise UsageError(
-                f"{module} cannot be imported ({error}); `fairseq-posenc doctor` names the fix"
+                f"{module} cannot be imported ({error}); run `fairseq-posenc doctor`"
             ) from error
     register()
     from fairseq.utils import import_user_module
@@ -172,5 +172,5 @@ def load_plug_in(folder: Optional[str] = None) -> None:
         import_user_module(argparse.Namespace(user_dir=folder))  # None for no folder
     except (ImportError, OSError) as error:
         raise UsageError(
-            f"--user-dir {folder}: cannot be imported ({error}); give the folder of training"
+            f"--user-dir {folder}: cannot be imported ({error}); give the folder used in training"
         ) from error

@@ -1,4 +1,4 @@
-"""``fairseq-posenc import`` and ``export``, whose formats bring flags of their own."""
+"""``fairseq-posenc import`` and ``export``, to which each format can add flags."""
 
 import argparse
 from typing import Any, Dict, Sequence
@@ -17,28 +17,27 @@ from fairseq_posenc.cli.command import (
 )
 
 _FORMAT = place("FORMAT", "a format, for example hf-roformer")
-_USER_DIR = user_dir("your formats and encodings, if the model needs some")
+_USER_DIR = user_dir("the folder of your own formats and encodings, if the model needs any")
 _MORE = """`fairseq-posenc list` names the formats, and `fairseq-posenc {} FORMAT --help`
-shows the flags that one of them takes, too."""
+also shows the flags of that format."""
 
 
 def _conversion(out: str, what: str, way: str) -> Sequence[Declare]:
-    """The arguments of a command, of which *out* has the help *what*; and the flags of formats."""
     return (
         argument("out_dir", metavar=out, help=what),
         switch(
             "--verify",
-            "run both models on the same tokens, print the largest difference of the logits (of "
-            "log-probabilities for an engine), and write nothing if it is above 1e-4",
+            "run both models on the same tokens, print the largest difference between their logits "
+            "(for an engine: log-probabilities), and write nothing if it exceeds 1e-4",
         ),
         _USER_DIR,
-        # declared when the command is used
+        # declares the flags of formats when the parser is used
         lambda parser: setattr(parser, "late", lambda words: _declare(parser, words, way)),
     )
 
 
 def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) -> None:
-    """Declare the flags of formats; help shows those of the formats among *words*."""
+    """Declare the flags of all formats; if *words* name formats, help shows only their flags."""
     first = OneLineParser(add_help=False)
     _USER_DIR(first)
     load_plug_in(first.parse_known_args(words)[0].user_dir)
@@ -52,8 +51,8 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
     for flag, takers in flags.items():
         if flag.name in {*parser._defaults, *(action.dest for action in parser._actions)}:
             raise UsageError(
-                f"{flag_of(flag.name)}: this flag of {' and '.join(takers)} is already one of "
-                "other formats or of the command; give it another name"
+                f"{flag_of(flag.name)}: this flag of {' and '.join(takers)} has the name of a "
+                "flag of the command or of another format; rename it"
             )
         group.add_argument(
             flag_of(flag.name),
@@ -65,7 +64,6 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
 
 
 def _options(args: argparse.Namespace) -> Dict[str, Any]:
-    """The values of those flags of formats that were given."""
     found = {}
     for flag in args.flags:
         value = getattr(args, flag.name)
@@ -104,7 +102,7 @@ def import_(args: argparse.Namespace) -> None:
     argument(
         "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
     ),
-    *_conversion("OUT", "folder to write to; with onnx a file", "export"),
+    *_conversion("OUT", "folder to write to; for onnx, a file", "export"),
     more=_MORE.format("export"),
 )
 def export(args: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
-"""``fairseq-posenc path``, ``list``, ``doctor``: where the plug-in is, what it has and lacks.
+"""``fairseq-posenc path``, ``list``, ``doctor``: the plug-in's folder, names and installation.
 
 Every rule of ``doctor`` was tried out.  Each check imports only the package that it checks, so the
-checks also run where fairseq cannot be imported.
+other checks also run where fairseq cannot be imported.
 """
 
 import argparse
@@ -27,7 +27,7 @@ DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "unti
 
 
 def catalogue() -> str:
-    """The registries with their papers, and the architectures with their settings."""
+    """What ``list`` prints: entries of registries with their papers, and the architectures."""
     from fairseq_posenc.attention.base import ATTENTIONS
     from fairseq_posenc.configuration.features import FEATURES
     from fairseq_posenc.encodings import ENCODINGS
@@ -57,12 +57,12 @@ def _entries(registry: "Registry[Any]") -> List[str]:
 
 
 def _architecture(family: "Family", name: str) -> str:
-    """Encoding, size and settings other than the defaults, of one preset."""
+    """A preset's encoding, its size, and those settings that differ from the defaults."""
     from fairseq_posenc.configuration.features import side_encoding
 
     preset = family.presets[name]
     if not preset:
-        return "no preset: as set by the flags"
+        return "no preset: the flags set everything"
     cfg = argparse.Namespace()
     family.complete(cfg, preset, argparse.Namespace())
     stacks, settings = family.stacks(cfg), vars(cfg)
@@ -75,7 +75,6 @@ def _architecture(family: "Family", name: str) -> str:
 
 
 def _settings(settings: Dict[str, Any], family: "Family") -> List[str]:
-    """The settings in :data:`DISTINGUISHING` that differ from the defaults of the family."""
     from fairseq_posenc.configuration.fields import defaults_of
 
     defaults, shown = defaults_of(family.dataclass), []
@@ -93,12 +92,16 @@ def path(args: argparse.Namespace) -> None:
     print(FOLDER)
 
 
-@command("list", "print architectures, encodings and their papers", user_dir("list your own, too"))
+@command(
+    "list",
+    "print architectures, encodings and their papers",
+    user_dir("the folder of your own parts, which are then listed as well"),
+)
 def list_(args: argparse.Namespace) -> None:
-    """Print all values that the plug-in's flags accept.
+    """Print the names that the plug-in's flags accept.
 
-    They are position encodings, rules and samplers of positions, attentions, norms, feed-forwards,
-    generated tasks, formats of import and export, and the architectures with their sizes.
+    These are position encodings, position rules and samplers, attentions, norms, feed-forwards,
+    generated tasks, formats for import and export, and architectures (with their sizes).
     """
     load_plug_in(args.user_dir)
     print(catalogue())
@@ -107,12 +110,12 @@ def list_(args: argparse.Namespace) -> None:
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 FAIRSEQ_NEW = "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
 FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
-#: Requirements of fairseq that only building it, and speech tasks, need.
+#: Packages that fairseq requires only for building it and for speech tasks.
 UNUSED = ("cffi", "cython", "torchaudio")
 
 
 class Finding(NamedTuple):
-    """One line of the report; *fix* is a command or an instruction for what is not ``ok``."""
+    """A line of the report; *fix*, a command or instruction, is shown unless *level* is ``ok``."""
 
     level: str
     text: str
@@ -134,14 +137,14 @@ def _numbers(version: str) -> Tuple[int, ...]:
 
 
 def check_python() -> Iterator[Finding]:
-    """fairseq runs on Python 3.8 to 3.13."""
+    """Python is 3.8 to 3.13, on which fairseq runs."""
     fits = (3, 8) <= sys.version_info[:2] <= (3, 13)
     text = "Python " + ".".join(map(str, sys.version_info[:3]))
     yield Finding(OK if fits else FAIL, text, "use Python 3.8 to 3.13")
 
 
 def check_torch() -> Iterator[Finding]:
-    """PyTorch 1.12 or later, built for the GPUs that are there."""
+    """PyTorch is 1.12 or later, and was built for the GPUs of this machine."""
     try:
         torch = importlib.import_module("torch")
     except Exception as error:
@@ -150,21 +153,21 @@ def check_torch() -> Iterator[Finding]:
     level = OK if _numbers(torch.__version__) >= (1, 12) else FAIL
     yield Finding(level, f"torch {torch.__version__}", "install PyTorch 1.12 or later")
     if not torch.cuda.is_available():
-        yield Finding(OK, "no usable GPU: training runs on the CPU with --cpu")
+        yield Finding(OK, "no usable GPU: give --cpu to train on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         fits = any(runs_on(arch, major, minor) for arch in torch.cuda.get_arch_list())
         text = f"GPU {index}: {torch.cuda.get_device_name(index)} (sm_{major}{minor})"
-        fix = "this torch is not built for it; see constraints/v100.txt for sm_70"
+        fix = "install a PyTorch built for this GPU; for sm_70 see constraints/v100.txt"
         yield Finding(OK if fits else FAIL, text, fix)
 
 
 def runs_on(arch: str, major: int, minor: int) -> bool:
-    """True if a GPU of a compute capability runs code that was compiled for an architecture.
+    """True if a GPU of compute capability *major*.*minor* runs code that was compiled for *arch*.
 
-    For example, ``sm_70`` code also runs on later minor versions of the same generation, ``sm_90a``
-    code on that GPU alone, and ``compute_90`` code on later GPUs, compiled when it is first used.
+    For example, ``sm_70`` code also runs on 7.5, but not on 8.0; ``sm_90a`` code runs on 9.0 alone;
+    ``compute_90`` code also runs on later GPUs, for which it is compiled at its first use.
     """
     found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
     if not found:
@@ -176,16 +179,16 @@ def runs_on(arch: str, major: int, minor: int) -> bool:
 
 
 def check_numpy() -> Iterator[Finding]:
-    """fairseq was written for NumPy 1; the plug-in fixes text tasks under NumPy 2."""
+    """NumPy is 1.x, for which fairseq was written; under NumPy 2 the plug-in repairs text tasks."""
     version = _version("numpy")
     new = version is not None and _numbers(version) >= (2, 0)
-    text = f"numpy {version or 'is missing'}{': fixed for text tasks only' if new else ''}"
+    text = f"numpy {version or 'is missing'}{': works with text tasks only' if new else ''}"
     level = WARN if new else OK if version else FAIL
     yield Finding(level, text, "pip install 'numpy<2'")
 
 
 def check_fairseq() -> Iterator[Finding]:
-    """One of the three distributions of fairseq, importable, with its compiled extensions."""
+    """One of fairseq's three distributions can be imported, with its compiled extensions."""
     new = sys.version_info >= (3, 11)
     install = FAIRSEQ_NEW if new else FAIRSEQ_OLD
     official, fork = _version("fairseq"), _version("fairseq-fixed")
@@ -205,7 +208,7 @@ def check_fairseq() -> Iterator[Finding]:
     yield Finding(OK, f"{name} {fork or official or fairseq.__version__}")
     absent = ", ".join(package for package in UNUSED if _version(package) is None)
     if absent:
-        yield Finding(OK, f"pip warns that {name} requires {absent}: harmless, speech needs them")
+        yield Finding(OK, f"pip warns that {name} requires {absent}: harmless for text tasks")
     omegaconf, pip = _version("omegaconf"), _version("pip")
     if omegaconf and _numbers(omegaconf) < (2, 1) and new:
         fix = "pip install omegaconf==2.3.0 hydra-core==1.3.2"
@@ -226,7 +229,7 @@ def check_plugin() -> Iterator[Finding]:
 
 
 def check_extras() -> Iterator[Finding]:
-    """Optional packages, grouped by the features that need them."""
+    """Optional packages are installed; they are grouped by the features that need them."""
     for purpose in dict.fromkeys(extra.purpose for extra in EXTRAS):
         extras = [extra for extra in EXTRAS if extra.purpose == purpose]
         missing = [extra for extra in extras if importlib.util.find_spec(extra.module) is None]
@@ -237,7 +240,7 @@ def check_extras() -> Iterator[Finding]:
 
 
 def check_environment() -> Iterator[Finding]:
-    """Settings that silently change what fairseq does."""
+    """No environment variable lets checkpoints run arbitrary code."""
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     if os.environ.get(name):
         text = f"{name} is set: checkpoints can run arbitrary code"
@@ -245,7 +248,7 @@ def check_environment() -> Iterator[Finding]:
 
 
 def report(findings: Iterable[Finding]) -> int:
-    """Print *findings*; returns 1 if one of them is an error, else 0."""
+    """Print *findings*; returns 1 if the level of one is ``FAIL``, else 0."""
     failed = False
     for finding in findings:
         print(f"{finding.level:<5} {finding.text}")
@@ -259,7 +262,7 @@ def report(findings: Iterable[Finding]) -> int:
 def doctor(args: argparse.Namespace) -> int:
     """Check the versions of Python, PyTorch, NumPy, fairseq and optional packages.
 
-    The command that fixes each problem is printed.
+    For each problem, print a command or an instruction that fixes it.
     """
     quieten()
     checks = (check_python, check_torch, check_numpy, check_fairseq, check_plugin, check_extras)

@@ -1,7 +1,7 @@
-"""The flags that continue the training of a model, with its position encoding or with another.
+"""The flags that continue the training of a model, with the same or a different encoding.
 
-A warm start (``--finetune-from-model``) needs the shape of the model and its task, which
-``fairseq-train`` does not read from the checkpoint.
+A warm start (``--finetune-from-model``) needs flags for the model's shape and its task, because
+``fairseq-train`` does not read them from the checkpoint.
 """
 
 import dataclasses
@@ -25,30 +25,33 @@ _NOT_OF_TASK = ("_name", "data", "seed")
 
 
 def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
-    """The flags of ``fairseq-train`` for a trained model, perhaps with another position encoding.
+    """The ``fairseq-train`` flags of a trained model, with its own or a different encoding.
 
     Args:
         path: a checkpoint of this plug-in, of fairseq's ``transformer``, ``transformer_lm`` or
-            ``roberta``, or of one of these under a name that is registered elsewhere.
-        encoding: a value of ``--position-encoding``; that of the model by default.
+            ``roberta``, or of a model like these three whose architecture is unknown here.
+        encoding: a value of ``--position-encoding``; by default the model's own.
     """
     if encoding is not None:
         parse(encoding)
     checkpoint, settings, name, kind = read_trained(path, lazy=True)
     twin = stock_twin(checkpoint)
     if twin is not None:
-        logger.warning(f"{path}: is of --arch {name}, unknown here; taken as fairseq's {twin}")
+        logger.warning(f"{path}: is of --arch {name}, unknown here; treated as fairseq's {twin}")
         kind = kind_of(twin)
     if kind is None:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
-        raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
+        raise UsageError(f"{path}: has --arch {name}; give a model of --arch {known}")
     trained = set(encodings_by_side(settings).values())
     if encoding is not None and trained == {encoding}:
         raise UsageError(
-            f"--position-encoding {encoding}: {path} has it already; give another encoding"
+            f"--position-encoding {encoding}: {path} has it already; give a different encoding"
         )
     if encoding is None and len(trained) > 1:
-        raise UsageError(f"{path}: its sides differ in their encoding; give --position-encoding")
+        raise UsageError(
+            f"{path}: encoder and decoder have different encodings; choose one for both with "
+            "--position-encoding"
+        )
     encoding = encoding or trained.pop()
     words = ["--arch", kind.arch, "--position-encoding", encoding]
     words += _of_model(settings, kind, encoding)
@@ -58,7 +61,7 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
 
 
 def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[str]:
-    """The flags of a model that keep their meaning with another encoding."""
+    """The flags of a trained model that also have an effect with *encoding*."""
     family, defaults = kind.family.dataclass, defaults_of(kind.family.dataclass)
     known = {name: value for name, value in settings.items() if value is not None}
     complete: Settings = {**defaults, **known, "position_encoding": encoding}
@@ -69,8 +72,8 @@ def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[st
             continue
         if value is False and defaults[name] is True:
             raise UsageError(
-                f"{flag_of(name)}: was switched off under hydra, and no flag does that; start with "
-                f"fairseq-hydra-train and model.{name}=false"
+                f"{flag_of(name)}: the model was trained without it under hydra, but no flag "
+                f"turns it off; start with fairseq-hydra-train and model.{name}=false"
             )
         if value is not False:
             words += [flag_of(name)] + ([] if value is True else [str(value)])
@@ -80,18 +83,21 @@ def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[st
 def _of_group(
     checkpoint: Checkpoint, group: str, registry: Mapping[str, Any], before: List[str]
 ) -> List[str]:
-    """The flags of a group of settings, such as the task's, that are not among those *before*."""
+    """The flags of a group of settings, such as the task's, except flags in *before*."""
     saved = settings_in(checkpoint, group)
     name = str(saved.get("_name") or saved.get(group))
     if name not in registry:
-        raise UsageError(f"the checkpoint was trained with --{group} {name}, which is not there")
+        raise UsageError(
+            f"the checkpoint was trained with --{group} {name}, which is not registered; give the "
+            "--user-dir that registers it"
+        )
     words = [f"--{group}", name]
     for field in dataclasses.fields(registry[name]):
         value, default = saved.get(field.name), field.default
         flag = flag_of(field.name)
         if field.name in _NOT_OF_TASK or flag in before or value in (None, default):
             continue
-        if default is dataclasses.MISSING or str(default).startswith("${"):  # another group has it
+        if default is dataclasses.MISSING or str(default).startswith("${"):  # not of this group
             continue
         words += [flag] if isinstance(value, bool) else [flag, str(getattr(value, "value", value))]
     return words

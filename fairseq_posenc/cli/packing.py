@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
 #: The arguments that say how the text of a model was prepared.
 prepared_text = (
-    argument("--tokenizer", choices=TOKENIZERS, default="none", help="of the training text (none)"),
-    switch("--dash-splits", "Moses split hyphenated words: rich @-@ text"),
-    switch("--lowercase", "text was lower-cased"),
-    argument("--subwords", choices=SUBWORDS, default="none", help="of the training text (none)"),
+    argument("--tokenizer", choices=TOKENIZERS, default="none", help="the text's tokeniser (none)"),
+    switch("--dash-splits", "Moses also split words at hyphens: rich @-@ text"),
+    switch("--lowercase", "the training text was lower-cased"),
+    argument("--subwords", choices=SUBWORDS, default="none", help="the text's subwords (none)"),
     argument(
         "--subword-file",
         metavar="FILE",
-        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
+        help="the merges, the SentencePiece model, the list of words, or the tokenizer's folder",
     ),
     argument(
         "--text-of",
         metavar="FOLDER",
-        help="instead of these flags: a packed model's folder, whose preparation is used",
+        help="a packed model's folder, whose text preparation is used instead of these flags",
     ),
 )
 
 
 def text_from(args: argparse.Namespace) -> Text:
-    """The preparation that the arguments describe, with the path of the subwords."""
+    """The text preparation that the arguments describe, with the path of the subword file."""
     given = Text(**{name: value for name, value in vars(args).items() if name in Text._fields})
     if args.text_of is not None:
         return _packed(args.text_of, given)
     if (SUBWORD_FILES[given.subwords] is None) != (given.subword_file is None):
         with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
         raise UsageError(
-            f"--subwords {given.subwords}: give one of {', '.join(with_file)} with --subword-file, "
-            "or another without"
+            f"--subwords {given.subwords}: {', '.join(with_file)} need --subword-file, and no "
+            "others accept it; add or drop it"
         )
     if given.dash_splits and given.tokenizer != "moses":
         raise UsageError("--dash-splits: has no effect without --tokenizer moses; drop it")
@@ -62,10 +62,9 @@ def text_from(args: argparse.Namespace) -> Text:
 
 
 def _packed(folder: str, given: Text) -> Text:
-    """The preparation of a model folder, with the paths of its subwords and given languages."""
     languages = Text(source_lang=given.source_lang, target_lang=given.target_lang)
     if given != languages:
-        raise UsageError(f"--text-of {folder}: says how text was prepared; drop the other flags")
+        raise UsageError(f"--text-of {folder}: replaces the other flags on text; drop them")
     packed = read_model_folder(folder, "--text-of")
     text = packed.text
     return text._replace(
@@ -78,20 +77,20 @@ def _packed(folder: str, given: Text) -> Text:
 
 @command(
     "pack",
-    "put a model and what its text needs into one folder",
+    "put a model and its text preparation into one folder",
     place("CHECKPOINT", "a checkpoint of fairseq or this plug-in", nargs="?"),
     argument("out_dir", nargs="?", metavar="FOLDER", help="the folder to write"),
-    argument("--check", metavar="FOLDER", help="only check a folder that was packed before"),
-    argument("--data", metavar="DIR", help="the binary data, with the dictionaries"),
+    argument("--check", metavar="FOLDER", help="only check a folder that was packed earlier"),
+    argument("--data", metavar="DIR", help="the binarised data, with dictionaries"),
     argument("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
     argument("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
     *prepared_text,
     argument(
         "--target-subword-file",
         metavar="FILE",
-        help="the subword file of the target, if it is a different one",
+        help="the target language's subword file, if it differs from --subword-file",
     ),
-    switch("--trust-subwords", "pack subwords that do not fit the dictionary and the data, too"),
+    switch("--trust-subwords", "also pack subwords that do not fit the dictionary or the data"),
     argument(
         "--regression-range",
         nargs=2,
@@ -99,17 +98,17 @@ def _packed(folder: str, given: Text) -> Text:
         metavar=("LOW", "HIGH"),
         help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
     ),
-    number("--beam", "hypotheses of the beam search", Search().beam, at_least=1),
-    number("--lenpen", "length penalty of the beam search", Search().lenpen, float),
-    argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
-    argument("--scores", nargs="+", metavar="FILE", help="texts with scores, for the card"),
+    number("--beam", "number of hypotheses in beam search", Search().beam, at_least=1),
+    number("--lenpen", "length penalty in beam search", Search().lenpen, float),
+    argument("--about", metavar="TEXT", help="a sentence about the data, for the card"),
+    argument("--scores", nargs="+", metavar="FILE", help="text files with scores, for the card"),
     argument(
         "--ctranslate2",
         nargs="?",
         const="yes",
         default="no",
         choices=("yes", "auto", "no"),
-        help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
+        help="also export to CTranslate2; auto: if it is installed and supports the model (no)",
     ),
     argument(
         "--quantization",
@@ -121,9 +120,9 @@ def _packed(folder: str, given: Text) -> Text:
 def pack(args: argparse.Namespace) -> None:
     """Write a model folder.
 
-    It has the checkpoint, dictionaries, subwords, the settings of text preparation, a card, and on
-    request the model exported to CTranslate2. `fairseq-posenc translate` and `predict` read the
-    folder, and in Python fairseq_posenc.from_pretrained does.
+    The folder has the checkpoint, dictionaries, subwords, settings of text preparation, a card and,
+    on request, the model exported to CTranslate2. `fairseq-posenc translate` and `predict` read it,
+    and so does fairseq_posenc.from_pretrained in Python.
     """
     places = {"CHECKPOINT": args.checkpoint, "FOLDER": args.out_dir, "--data": args.data}
     for name, value in places.items():
@@ -136,16 +135,16 @@ def pack(args: argparse.Namespace) -> None:
         from fairseq_posenc.serving.pack import check
 
         count = check(args.check)
-        digests = f"{count} files are those that were packed"
-        print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
+        digests = f"{count} files are unchanged since they were packed"
+        print(f"{args.check}: complete; {digests if count else 'packed without digests'}")
         return
     if args.quantization is not None and args.ctranslate2 == "no":
         raise UsageError(
-            f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
+            f"--quantization {args.quantization}: is only for an export; also give --ctranslate2"
         )
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
-        raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
+        raise UsageError(f"--regression-range {low:g} {high:g}: the first must be below the second")
     text = text_from(args)
     load_plug_in(args.user_dir)
     from fairseq_posenc.serving.pack import pack as write_folder
@@ -157,11 +156,7 @@ def pack(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]:
-    """Export the model of a folder, or at least check that it fits the dictionaries.
-
-    Raises:
-        UsageError: the model cannot be loaded, or cannot be exported although it must be.
-    """
+    """Export the model of a folder or, without an export, check that the model can be loaded."""
     from fairseq_posenc.checkpoints.loader import load
     from fairseq_posenc.exchange.ctranslate2.export import CTranslate2Exporter
     from fairseq_posenc.exchange.formats import Wanted

@@ -1,4 +1,4 @@
-"""``fairseq-posenc translate`` and ``predict``: a model folder answers a text line by line."""
+"""``fairseq-posenc translate`` and ``predict``: run a model folder on text, line by line."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ from fairseq_posenc.cli.command import (
 )
 from fairseq_posenc.cli.standard import standard_input, standard_output
 
-#: Lines read before the model is run, unless they are typed.
+#: Lines that are read before the model runs, unless a user types them.
 BUFFER = 512
 _STREAM = (
     argument(
@@ -27,13 +27,13 @@ _STREAM = (
     ),
     argument("--input", metavar="FILE", help="the text to read (standard input)"),
     argument("--output", metavar="FILE", help="the file to write (standard output)"),
-    number("--max-tokens", "tokens in a batch", 4000, at_least=1),
+    number("--max-tokens", "largest number of tokens in a batch", 4000, at_least=1),
     number(
         "--buffer",
-        f"lines to read before the model is run ({BUFFER}; 1 from a terminal)",
+        f"lines to read before the model runs ({BUFFER}; 1 if they are typed)",
         at_least=1,
     ),
-    number("--threads", "default: the engine's own", at_least=0),
+    number("--threads", "number of CPU threads (default: the engine's own)", at_least=0),
     DEVICE,
     user_dir(),
 )
@@ -41,7 +41,7 @@ _STREAM = (
 
 @contextlib.contextmanager
 def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
-    """The lines of ``--input`` or standard input, and their number; sets ``--buffer``."""
+    """The lines of ``--input`` or standard input, and their number or None; sets ``--buffer``."""
     path = args.input
     typed = path is None and sys.stdin is not None and sys.stdin.isatty()
     args.buffer = args.buffer or (1 if typed else BUFFER)
@@ -65,11 +65,7 @@ def _count(stream: IO[bytes]) -> Optional[int]:
 
 
 def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int]) -> None:
-    """Write *lines* to the file of ``--output``, complete or not at all, or to standard output.
-
-    Args:
-        total: how many there will be, or None.
-    """
+    """Write *lines* to the file of ``--output``, complete or not at all, or to standard output."""
     with contextlib.ExitStack() as stack:
         if args.output is None:
             stream = standard_output()
@@ -89,13 +85,15 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     "translate text, line by line, with a model folder",
     *_STREAM,
     argument(
-        "--engine", choices=("ctranslate2", "fairseq"), help="default: ctranslate2 if exported"
+        "--engine",
+        choices=("ctranslate2", "fairseq"),
+        help="what translates (default: ctranslate2 if the model was exported, else fairseq)",
     ),
-    number("--beam", "number of hypotheses (default: as in the folder)", at_least=1),
+    number("--beam", "number of hypotheses in beam search (default: as in the folder)", at_least=1),
     number("--lenpen", "length penalty (default: as in the folder)", kind=float),
-    number("--n-best", "translations of each line", 1, at_least=1),
+    number("--n-best", "translations per line", 1, at_least=1),
     switch("--scores", "write the score and a tab before each translation"),
-    switch("--prefix", "each line has, after a tab, the text that its translation starts with"),
+    switch("--prefix", "after a tab, each line has the text with which its translation starts"),
     number(
         "--max-length", "longest translation, in tokens (200, as for fairseq-generate)", at_least=1
     ),
@@ -148,11 +146,11 @@ def translate(args: argparse.Namespace) -> None:
     argument(
         "--columns",
         metavar="A[,B]",
-        help="columns of the texts, by number from 1, or with --header by name (1, or 1,2 for a "
+        help="columns with the texts: numbers from 1 or, with --header, names (1, or 1,2 for a "
         "model of pairs)",
     ),
     switch("--header", "the first line of the table names its columns"),
-    switch("--scores", "add the probability of every label, below a line of their names"),
+    switch("--scores", "also write all labels' probabilities, below a line of column names"),
 )
 def predict(args: argparse.Namespace) -> None:
     """Classify the lines of a table of texts, or of pairs of texts, with columns separated by tabs.
@@ -161,8 +159,9 @@ def predict(args: argparse.Namespace) -> None:
         fairseq-posenc predict --model FOLDER --input test.tsv --header \\
             --columns sentence1,sentence2
 
-    Each line of the table gives the label, a tab and the label's probability, or the value of a
-    regression. A line without text, or with more than the model accepts, gives an empty line.
+    For each line of the table, write the label, a tab and its probability, or the predicted value
+    of a regression. Write an empty line if a line has no text, or a longer one than the
+    model accepts, unless the training of the model truncated texts.
     """
     from fairseq_posenc.serving.model_folder import read_model_folder
 

@@ -1,4 +1,4 @@
-"""Standard input, output and error: UTF-8 in every locale, one-line errors if they are unusable."""
+"""Standard input, output and error: UTF-8 in every locale, with errors on one line."""
 
 import contextlib
 import errno
@@ -13,30 +13,30 @@ from fairseq_posenc.basics.errors import UsageError
 def standard_input() -> IO[bytes]:
     """Standard input as bytes."""
     if sys.stdin is None:
-        raise UsageError("standard input: is closed; give a file, or a text by < or |")
+        raise UsageError("standard input: is closed; give a file, or redirect one with < or |")
     return sys.stdin.buffer
 
 
 def standard_output() -> IO[str]:
-    """Standard output as UTF-8; closing it leaves standard output open."""
+    """A UTF-8 stream to standard output; closing the stream leaves standard output open."""
     if sys.stdout is None:
-        raise UsageError("standard output: is closed; give a file, or send it there by >")
+        raise UsageError("standard output: is closed; give a file, or redirect it with >")
     return open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)
 
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Say in one line that standard output cannot be written; say nothing if its reader is gone.
+    """A context that reports a full disk in one line, and ends silently if the reader is gone.
 
-    Characters that the locale's encoding lacks are printed as escapes of Python, ``\\xb2``.
+    Characters that the locale's encoding lacks are printed as Python escapes, such as ``\\xb2``.
 
     Raises:
         UsageError: the disk is full.
-        SystemExit: the reader, such as head, has stopped.
+        SystemExit: the program that reads standard output, such as head, has stopped.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    if sys.stderr is None:  # closed by the caller; progress is written to it
+    if sys.stderr is None:  # closed by the caller; progress bars need it
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
     try:
         yield
@@ -45,10 +45,10 @@ def printing() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
-        # otherwise Python tries again when it ends
+        # without this, Python would try to write the rest when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             raise SystemExit(1) from None
         raise UsageError(
-            f"standard output: cannot be written ({error.strerror}); free some space"
+            f"standard output: cannot be written ({error.strerror}); free some disk space"
         ) from error

@@ -1,5 +1,5 @@
-"""Mistakes on fairseq's command lines, reported on one line.
+"""One-line reports of mistakes on the command lines of fairseq.
 
-fairseq answers many of them with its usage of 12 kB, or with a traceback.  An error that is not
-known here keeps its traceback, because it may be a fault of the program.
+fairseq answers many mistakes with 12 kB of usage text, or with a traceback.  An error that this
+package does not recognise keeps its traceback, because it may be a fault of the program.
 """

@@ -1,4 +1,4 @@
-"""Checks of a command line against the machine, its checkpoints, and the sections of Hydra."""
+"""Checks of Hydra's sections, of length limits, and of flags that do not work on this machine."""
 
 import importlib.util
 import os
@@ -25,10 +25,10 @@ _begun: Dict[str, Sequence[str]] = {}
 
 
 def checked(add_defaults: Callable[..., None]) -> Callable[..., None]:
-    """Refuse sections that fairseq does not read, and a folder that another job has written.
+    """Wrap ``add_defaults`` to refuse unknown sections, and the folder of another job.
 
     fairseq loads the ``common.user_dir`` after Hydra has composed the configuration, and then fills
-    in the defaults of all sections; the sections are checked just before that.
+    in the defaults of all sections; the sections are checked just before the defaults are filled.
     """
 
     def wrapper(cfg: Any) -> None:
@@ -36,7 +36,7 @@ def checked(add_defaults: Callable[..., None]) -> Callable[..., None]:
         for section in cfg:
             # fairseq-hydra-train itself adds job_logging_cfg
             if section not in (*known, "job_logging_cfg"):
-                raise UsageError(f"+{section}: no section of fairseq{near(str(section), known)}")
+                raise UsageError(f"+{section}: not a fairseq section{near(str(section), known)}")
         if cfg.get("task") is None:
             raise UsageError(
                 "task._name: missing; is --config-name the name of a file in --config-dir, without "
@@ -50,12 +50,12 @@ def checked(add_defaults: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_folder(folder: str) -> None:
-    """Let no two jobs of a multirun share a folder: the second would continue the first."""
+    """Refuse a folder that two jobs of a multirun share: the second would continue the first."""
     job = tuple(HydraConfig.get().overrides.task)
     if _begun.setdefault(folder, job) != job:
         raise UsageError(
-            f"{_FOLDER}={folder}: several jobs of the multirun have it; give each its own by what "
-            f"differs, such as '{_FOLDER}=runs/${{model.position_encoding}}'"
+            f"{_FOLDER}={folder}: several jobs of the multirun share this folder; name each "
+            f"folder after what differs, such as '{_FOLDER}=runs/${{model.position_encoding}}'"
         )
 
 
@@ -63,10 +63,10 @@ LIMITS = ("max_source_positions", "max_target_positions")
 
 
 def take_limits(args: Namespace, names: Iterable[str]) -> None:
-    """Take over limits of the tasks that the models of ``--path`` were trained on, in place.
+    """Set the limits in *args* to those with which the models of ``--path`` were trained.
 
     ``fairseq-generate`` and ``fairseq-interactive`` make a new task with limits of 1,024 tokens,
-    however many the model accepts.  *names* are those of :data:`LIMITS` that were not given.
+    however many the model accepts.  *names* are the :data:`LIMITS` that the user did not give.
     """
     paths = utils.split_paths(option(args, "path") or "")
     tasks = [task_of(read_checkpoint(path, lazy=True)) for path in paths if os.path.isfile(path)]
@@ -78,13 +78,13 @@ def take_limits(args: Namespace, names: Iterable[str]) -> None:
 
 
 def allow_bfloat16(args: Namespace) -> None:
-    """Let ``--bf16`` use a GPU or a CPU: fairseq's implies ``--tpu``, which needs torch_xla."""
+    """Let ``--bf16`` use a GPU or CPU; in fairseq it implies ``--tpu``, which needs torch_xla."""
     if option(args, "bf16") and importlib.util.find_spec("torch_xla") is None:
         args.tpu = False
 
 
 def check_machine(args: Namespace) -> None:
-    """Refuse flags of a training that this machine cannot follow."""
+    """Refuse flags of a training that do not work on this machine."""
     if not option(args, "optimizer"):
         return
     on_cpu = option(args, "cpu") or not torch.cuda.is_available()
@@ -98,7 +98,7 @@ def check_machine(args: Namespace) -> None:
     noise = option(args, "quant_noise_scalar")
     if noise and on_cpu:
         raise UsageError(
-            f"--quant-noise-scalar {noise}: fairseq computes it on a GPU alone; drop it, or give "
+            f"--quant-noise-scalar {noise}: fairseq supports it only on a GPU; drop it, or give "
             "--quant-noise-pq"
         )
     backend = option(args, "ddp_backend")
@@ -109,15 +109,15 @@ def check_machine(args: Namespace) -> None:
 
 
 def _check_processes(args: Namespace) -> None:
-    """Refuse a group of processes that would not start, or not exchange anything, on a CPU."""
+    """Refuse several processes on a CPU if they would not start, or not communicate."""
     launched, size = launched_processes(), args.distributed_world_size
     joined = args.distributed_no_spawn and args.distributed_init_method
     if size > 1 and launched == 1 and not joined and "SLURM_JOB_NODELIST" not in os.environ:
         raise UsageError(
-            f"--distributed-world-size {size}: fairseq starts processes for GPUs alone; on a CPU, "
-            f"start them by torchrun --nproc-per-node {size} (docs/gpu.md)"
+            f"--distributed-world-size {size}: fairseq starts processes only for GPUs; on a CPU, "
+            f"start them with torchrun --nproc-per-node {size} (docs/gpu.md)"
         )
     if max(size, launched) > 1 and args.distributed_backend == "nccl":
         raise UsageError(
-            "--distributed-backend nccl: connects GPUs alone; on a CPU, give gloo (docs/gpu.md)"
+            "--distributed-backend nccl: works only on GPUs; on a CPU, give gloo (docs/gpu.md)"
         )

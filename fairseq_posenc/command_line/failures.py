@@ -1,4 +1,4 @@
-"""The errors of fairseq's commands that beginners meet, on one line each."""
+"""One-line messages for the errors of fairseq's commands that beginners meet."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 _FOLDER = "give a folder written by fairseq-preprocess"
 
 
-#: Errors by type and a pattern of their texts, and the line that replaces each, in which the names
-#: of flags stand for their values, and ``said`` for the group in the pattern.
+#: For each known error: its type, a pattern of its text, and the line that replaces it.  In the
+#: line, ``{flag}`` stands for a flag's value, and ``{said}`` for the pattern's last group.
 _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
     (
         Exception,
         r"Could not infer language pair",
-        "{data}: has no texts of two languages, as a translation model reads them; give a folder "
-        "that fairseq-preprocess wrote for translation, or --source-lang and --target-lang",
+        "{data}: has no parallel texts, which a translation model needs; give a folder that "
+        "fairseq-preprocess wrote for translation, or --source-lang and --target-lang",
     ),
     (
         AssertionError,
@@ -28,13 +28,13 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
     (
         Exception,
         r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
-        "no GPU: give --cpu, and drop --fp16 and --quant-noise-scalar (that of a checkpoint by "
+        "no GPU: give --cpu, and drop --fp16 and --quant-noise-scalar (in a checkpoint: give "
         "--model-overrides \"{{'quant_noise_scalar': 0}}\")",
     ),
     (
         AssertionError,
         r"Must specify batch size",
-        "--max-tokens: give it, or --batch-size, for the size of a batch",
+        "--max-tokens: missing; give it or --batch-size, to set the size of a batch",
     ),
     (
         FloatingPointError,
@@ -45,8 +45,8 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
     (
         FloatingPointError,
         r"gradients are Nan/Inf",
-        "the gradients are not finite, the training diverged; lower --lr {lr}, give --clip-norm or "
-        "more --warmup-updates, and go on from an earlier checkpoint",
+        "the gradients are not finite: the training diverged; lower --lr {lr}, give --clip-norm or "
+        "more --warmup-updates, and continue from an earlier checkpoint",
     ),
     (
         UnicodeDecodeError,
@@ -59,13 +59,13 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
         "--distributed-world-size {distributed_world_size}: this machine has {said} GPUs, and "
         "each process needs one",
     ),
-    # a second flag says where a training starts
+    # two flags say where a training starts
     (Exception, r"(--finetune-from-model (?:can not|and) [^:\n]*)", "{said}"),
 )
 
 
 def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageError]:
-    """The :class:`UsageError` that replaces an error of a command with *flags*, or None."""
+    """The :class:`UsageError` that replaces an error of a command with *flags*; None for others."""
     if isinstance(error, UsageError):
         return error
     line = _line(error, flags)
@@ -73,14 +73,14 @@ def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageE
 
 
 def _line(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
-    # fairseq's search for the first NaN fails itself, with another error
+    # while fairseq searches for the first NaN, it raises another error itself
     cause: Optional[BaseException] = error
     while cause is not None and not isinstance(cause, FloatingPointError):
         cause = cause.__context__
     error = cause or error
     text = str(error)
     ours: List[str] = re.findall(r"^.*fairseq_posenc: error: (.*)$", text, re.MULTILINE)
-    if ours:  # a message of another process
+    if ours:  # a UsageError in another process
         return ours[-1]
     split = re.match(r"Dataset not found: (\S+)", text)
     if isinstance(error, FileNotFoundError) and split:
@@ -98,7 +98,7 @@ def _line(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
 
 
 class _Flags(Dict[str, Any]):
-    """Flags for ``str.format_map``: the value of an unknown one is its name."""
+    """Flags for ``str.format_map``; a flag without a value is shown by its name."""
 
     def __missing__(self, name: str) -> str:
         return flag_of(name)
@@ -109,7 +109,7 @@ def _missing_split(split: str, flags: Mapping[str, Any]) -> str:
     whole = {name: str(flags.get(name)) for name in names}
     flag = [n for n, value in whole.items() if split in (value, *value.split(","))] or [names[1]]
     folder = flags.get("data") or "the data folder"
-    several = "give one split, of " if "," in split else "give "
+    several = "give one split: " if "," in split else "give "
     files = Path(folder.split(os.pathsep)[0]).glob("*.idx")
     there = sorted({path.name.split(".")[0] for path in files})
     instead = " or ".join(there) or _FOLDER.partition(" ")[2]

@@ -1,4 +1,4 @@
-"""Errors of fairseq's commands on one line, with the nearest known name."""
+"""One-line messages for errors of fairseq's commands, with the nearest existing name."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[s
     arch, ours = _value_of(("--arch", "-a"), words), [flag_of(name) for name in plug_in_flags()]
     unknown = message.partition("unrecognized arguments: ")[2].split()
     flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
-    for flag in sorted(flags, key=lambda flag: flag not in ours):  # those of the plug-in first
+    for flag in sorted(flags, key=lambda flag: flag not in ours):  # the plug-in's flags first
         having = [each for each in FAMILIES.values() if flag in _flags_of(each)]
         if having:
             return f"{flag}: {_where_it_belongs(flag, having, arch)}"
@@ -27,17 +27,17 @@ def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[s
 
 
 def _flags_of(family: Family) -> Sequence[str]:
-    parser = argparse.ArgumentParser()  # a field that the task has, too, is no flag of the model
+    parser = argparse.ArgumentParser()  # add_args skips fields that the task also has
     family.add_args(parser)
     return flags_of_parser(parser)
 
 
 def _where_it_belongs(flag: str, having: Sequence[Family], arch: Optional[str]) -> str:
-    """The models *having* a flag that *arch* lacks, or how it is given without --arch."""
+    """Advice on a flag that the models *having* accept, but not *arch* (None without --arch)."""
     if arch is None:
         name = flag[2:].replace("-", "_")
         return (
-            "belongs to the model, whose checkpoint sets it; what may differ is given as "
+            "belongs to the model, and the checkpoint sets it; if it may be changed, give "
             f"--model-overrides \"{{'{name}': VALUE}}\""
         )
     if family_of(arch) is None:
@@ -68,12 +68,12 @@ def _instead_of(arch: str) -> Optional[str]:
 
 
 def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., Any]:
-    """Report what is wrong with a command line, and known errors of the command, on one line."""
+    """Wrap ``parse_args_and_arch``: report errors in parsing, and known later ones, on one line."""
 
     def wrapper(
         parser: Any, input_args: Optional[List[str]] = None, *args: Any, **kwargs: Any
     ) -> Any:
-        if "error" in vars(parser):  # fairseq calls this function from within
+        if "error" in vars(parser):  # fairseq calls this function recursively
             return parse_args_and_arch(parser, input_args, *args, **kwargs)
         words = [str(word) for word in (sys.argv[1:] if input_args is None else input_args)]
 
@@ -83,18 +83,18 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         parser.error = error
         try:
             parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
-        except SyntaxError as wrong:  # argparse itself reports all other errors
+        except SyntaxError as wrong:  # from fairseq's parser of lists, not from argparse
             text = (wrong.text or "").strip()
             given = [f"{flag} " for flag, value in zip(words, words[1:]) if value.strip() == text]
             raise UsageError(
                 f"{''.join(given[:1])}{text}: expected a number, or a list such as [1e-3,5e-4]"
             ) from wrong
         except RuntimeError as wrong:
-            if wrong.args:  # fairseq raises it bare where no model was given
+            if wrong.args:  # without --arch, fairseq raises it without a text
                 raise
-            raise UsageError("--arch: required; `fairseq-posenc list` prints all") from wrong
+            raise UsageError("--arch: required; see `fairseq-posenc list`") from wrong
         except KeyError as wrong:
-            if wrong.args != (None,):  # fairseq looks for a task that was not given
+            if wrong.args != (None,):  # without --task, fairseq looks up None
                 raise
             raise UsageError("--task: required; give the task of the training") from wrong
         finally:
@@ -103,7 +103,7 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         check_values(namespace)
         take_limits(namespace, [x for x in LIMITS if _value_of((flag_of(x),), words) is None])
         allow_bfloat16(namespace)
-        if input_args is None:  # a command that runs here; studies read commands for other machines
+        if input_args is None:  # to run here; studies also parse commands for other machines
             check_machine(namespace)
             sys.excepthook = _excepthook(vars(namespace))
         return parsed
@@ -125,9 +125,9 @@ def _excepthook(flags: Mapping[str, Any]) -> Callable[..., None]:
 
 
 def fail_in_one_line(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:
-    """Raise a known error in one line, where Hydra prints a traceback for every exception.
+    """Wrap Hydra's ``_is_env_set`` to report known errors on one line, without a traceback.
 
-    Hydra's ``run_and_report`` calls the wrapped function first when it has caught an exception.
+    Hydra's ``run_and_report`` calls that function first when it has caught an exception.
     """
 
     def wrapper(name: str) -> bool:

@@ -1,8 +1,8 @@
 """Workarounds for bugs of fairseq, PyTorch and NumPy versions, in one table.
 
 Each repair is a function that takes a function and returns the repaired one; its docstring says
-what was measured without the repair.  :func:`apply` installs all repairs.  They are idempotent, and
-do nothing where their bug is absent.
+what was measured without the repair.  :func:`apply` installs all repairs.  Repairs are idempotent,
+and do nothing where the bug is absent.
 """
 
 import functools
@@ -27,7 +27,7 @@ __all__ = ["REPAIRS", "Wrapper", "apply", "no_fast_path", "wrap"]
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 _MARK = "_fairseq_posenc_original"
 
-#: Each function's module or class, its name there, and the repair.
+#: For each function to repair: the module or class that holds it, its name, and the repair.
 REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (PathManager, "copy", files.copy_atomically),
     (checkpoint_utils, "torch_persistent_save", files.save_atomically),
@@ -49,8 +49,8 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
 def wrap(owner: Any, name: str, make: Wrapper) -> None:
     """Replace ``owner.name`` by ``make(original)``, unless it is already replaced.
 
-    Fairseq modules that have imported the original by name also get the replacement.  *make* may
-    return the original to leave it as it is.
+    Modules of fairseq that have imported the original by name also get the replacement.  *make* may
+    return the original; then nothing is replaced.
     """
     original = getattr(owner, name)
     if hasattr(original, _MARK):

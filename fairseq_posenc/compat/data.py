@@ -19,7 +19,7 @@ def keep_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., Li
     Measured: if the number of sentences left at the end is not a multiple of
     ``--required-batch-size-multiple`` (8 by default), ``batch_by_size`` drops the whole last batch
     of training, validation and test sets: 461 sentences in, 456 translations out.  fairseq 0.12.2
-    keeps it.  The same lines fail with an IndexError on an empty set; repaired, they give no batch.
+    keeps it.  On an empty set, the same lines raise an IndexError; the repair returns no batches.
     A sentence longer than ``--max-tokens`` becomes a one-line error.
     """
 
@@ -46,38 +46,38 @@ def keep_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., Li
 def restart_workers(init: Callable[..., None]) -> Callable[..., None]:
     """Restart the data-loading workers in every epoch.
 
-    Measured, fairseq 0.12.2 and fairseq-fixed 0.12.3.1 with ``--num-workers`` 1 or 2: the workers
-    live as long as their loader, with the data set as it was in the first epoch, so that
-    ``--task masked_lm`` repeats its masks in every epoch.  With ``--num-workers 0`` masks differ.
+    Measured with fairseq 0.12.2 and fairseq-fixed 0.12.3.1 with ``--num-workers`` 1 or 2: workers
+    live on with the data set as it was in the first epoch, so ``--task masked_lm`` repeats the same
+    masks in every epoch.  With ``--num-workers 0``, the masks of the epochs differ.
     """
 
     def wrapper(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:
         init(iterator, *args, **kwargs)
         iterator.persistent_workers = False  # fairseq-fixed
-        iterator.reuse_dataloader = False  # 0.12.2 has no other way
+        iterator.reuse_dataloader = False  # 0.12.2 has no other switch
 
     return wrapper
 
 
 def mask_whole_words() -> None:
-    """Let ``--task masked_lm`` find the flags of ``--bpe``, which knows the beginnings of words.
+    """Let ``--task masked_lm`` find the flags of ``--bpe``, which tells where words begin.
 
     fairseq 0.12.2 and fairseq-fixed read ``self.args`` for ``--mask-whole-words`` and never set it,
-    so that the flag ends with "no attribute 'args'".
+    so the flag fails with "no attribute 'args'".
     """
     if not hasattr(MaskedLMTask, "args"):
         MaskedLMTask.args = _FlagsOfBPE()
 
 
 def bpe_flags(task: FairseqTask) -> Optional[Any]:
-    """The settings of ``--bpe``, which *task* itself does not hold; None if it is not given."""
+    """The settings of ``--bpe``, found through the configuration of *task*; None if not set."""
     parent = task.cfg._get_parent() if OmegaConf.is_config(task.cfg) else None
     flags = None if parent is None else parent.get("bpe")
     return None if flags is None or flags.get("_name") is None else flags
 
 
 class _FlagsOfBPE:
-    """The settings of ``--bpe``, which the task itself does not hold."""
+    """Descriptor for ``task.args``: the settings of ``--bpe``, which the task does not hold."""
 
     def __get__(self, task: Optional[MaskedLMTask], owner: Any = None) -> Any:
         if task is None:
@@ -85,7 +85,7 @@ class _FlagsOfBPE:
         flags = bpe_flags(task)
         if flags is None:
             raise UsageError(
-                "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2"
+                "--mask-whole-words: needs --bpe, for example gpt2, to find where words begin"
             )
         return flags
 

@@ -17,13 +17,13 @@ _DUPLICATES = tuple(
 
 
 def no_fast_path(layer: nn.Module) -> None:
-    """Disable the fast path of an encoder layer of fairseq's, and remove its duplicate parameters.
+    """Disable the fast path of a fairseq encoder layer, and remove its duplicate parameters.
 
     In evaluation of a loaded checkpoint, fairseq 0.12.2 calls a fused kernel instead of
     ``self_attn``: position encodings inside the attention are silently skipped (torch 1.12), or
     generation stops with "Mask Type should be defined" (1.13 and 2.4).  It also registers
     duplicates of eight parameters in every layer, which newer fairseq refuses to load.  Without
-    them, checkpoints are the same in every fairseq, and checkpoints of 0.12.2 load everywhere.
+    the duplicates, all versions of fairseq write the same entries and load those of 0.12.2.
     """
     layer._register_load_state_dict_pre_hook(_drop_duplicates)
     if not hasattr(layer, "can_use_fastpath"):
@@ -31,7 +31,7 @@ def no_fast_path(layer: nn.Module) -> None:
     layer.can_use_fastpath = False  # type: ignore[assignment]
     for name in _DUPLICATES:
         layer._parameters.pop(name, None)
-    # 0.12.2 overrides this to fill the duplicates, and fails if a projection is absent
+    # 0.12.2 overrides this method to fill the duplicates, and fails if a projection is absent
     load = types.MethodType(nn.Module._load_from_state_dict, layer)
     layer._load_from_state_dict = load  # type: ignore[method-assign]
 
@@ -41,7 +41,7 @@ def stock_layers_take_padding(init: Callable[..., None]) -> Callable[..., None]:
 
     Measured with PyTorch 1.13 and 2.4: the kernel of the fast path rejects every batch with
     padding ("Mask Type should be defined"), so stock models, needed as baselines, train but do not
-    translate.  Their layers keep their parameters and skip the kernel.
+    translate.  With the repair, their layers keep all parameters and skip the kernel.
     """
 
     if TORCH_VERSION < (1, 13):

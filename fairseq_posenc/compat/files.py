@@ -1,4 +1,4 @@
-"""Files that fairseq writes: checkpoints whole or absent, and logs without repeated lines."""
+"""Files that fairseq writes: complete checkpoints, and logs without repeated lines."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ def copy_atomically(copy: Callable[..., Any]) -> Callable[..., Any]:
     """Copy checkpoints to a temporary file that replaces the old one at the end.
 
     Measured: fairseq copies ``checkpointN.pt`` over ``checkpoint_last.pt`` and
-    ``checkpoint_best.pt`` in place, so a process that is killed meanwhile leaves half a file, from
-    which the next start cannot resume.
+    ``checkpoint_best.pt`` in place, so a process that is killed during the copy leaves half a file,
+    from which the next start cannot resume.
     """
 
     def wrapper(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
@@ -33,8 +33,8 @@ def copy_atomically(copy: Callable[..., Any]) -> Callable[..., Any]:
 def save_atomically(torch_persistent_save: Callable[..., Any]) -> Callable[..., Any]:
     """Write checkpoints to a temporary file that replaces the old one at the end.
 
-    fairseq's ``torch.save`` goes to a temporary file that is never removed nor flushed to the disk
-    before it is renamed.
+    fairseq's temporary file is not flushed to disk before it is renamed, and it is left behind if
+    the process is killed.
     """
 
     def wrapper(obj: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def _is_remote(path: Any) -> bool:
 def log_lines_once(progress_bar: Callable[..., Any]) -> Callable[..., Any]:
     """Keep one handler for ``--log-file``.
 
-    fairseq adds a handler in every epoch and removes none, so lines of the N-th epoch are written
+    fairseq adds a handler in every epoch and removes none, so it writes each line of the N-th epoch
     N times, and long runs can fill the disk.
     """
 

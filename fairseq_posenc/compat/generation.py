@@ -13,11 +13,11 @@ from fairseq_posenc.basics.errors import UsageError
 
 
 def score_every_token(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    """Refuse to report a perplexity if some text would be skipped, unless a flag asks for that.
+    """Refuse to report a perplexity if some text would be skipped, unless a flag allows it.
 
     Measured: blocks longer than the model accepts (``--tokens-per-sample`` is 1,024 by default) are
     skipped with a warning, and ``fairseq-eval-lm`` ends with "Evaluated 0 tokens", a perplexity of
-    1.00 and status 0; or, if the last block is short enough, with the perplexity of that block.
+    1.00 and status 0; or, if the last block is short enough, with the perplexity of this block.
     """
 
     def wrapper(
@@ -49,7 +49,7 @@ def score_every_token(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., I
 
 
 def _skips_invalid_sizes(task: LanguageModelingTask) -> bool:
-    """True if ``--skip-invalid-size-inputs-valid-test`` was given, to the command of *task*."""
+    """True if the command of *task* was given ``--skip-invalid-size-inputs-valid-test``."""
     settings: Any = task.args  # part of the command's configuration
     command = settings._get_parent() if OmegaConf.is_config(settings) else None
     dataset = getattr(command, "dataset", None)
@@ -60,8 +60,8 @@ def pad_prompts_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
     """Move padding on the left of a prompt to the right before generation.
 
     Measured: fairseq's search takes padding for the end of a prompt, so it generates text in place
-    of the padding and appends the prompt to it.  (``fairseq-interactive`` pads on the right;
-    batches from other sources may not.)
+    of the padding and then appends the prompt.  (``fairseq-interactive`` pads on the right; batches
+    from other sources may be padded on the left.)
     """
 
     def wrapper(
@@ -87,11 +87,11 @@ def pad_prompts_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def diverse_beams_by_row(search_step: Callable[..., Any]) -> Callable[..., Any]:
-    """Give diverse beam search the rows of its batch.
+    """Tell diverse beam search in which row of the batch each sentence is.
 
-    Measured: the generator passes the sentences' numbers in the data set, which the search uses as
-    rows of a table of the batch, so ``--diverse-beam-groups`` stops with an IndexError, or uses
-    another sentence's penalties.  Numbers that are rows already stay the same.
+    Measured: the generator passes the sentences' numbers in the data set, but the search uses them
+    as rows of a table for the batch, so ``--diverse-beam-groups`` stops with an IndexError, or uses
+    the penalties of another sentence.  Numbers that already are rows stay the same.
     """
 
     def wrapper(

@@ -1,4 +1,4 @@
-"""Training by several processes, and on a CPU."""
+"""Training with several processes, and on a CPU."""
 
 import os
 from typing import Any, Callable, Iterable, Optional, Union
@@ -10,7 +10,7 @@ _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def launched_processes() -> int:
-    """The number of processes that torchrun, or a launcher like it, has started; 1 without one."""
+    """The number of processes started by torchrun or a similar launcher; 1 without a launcher."""
     launched = all(name in os.environ for name in _LAUNCHED)
     return int(os.environ["WORLD_SIZE"]) if launched else 1
 
@@ -19,8 +19,8 @@ def join_launched_processes(infer_init_method: Callable[..., None]) -> Callable[
     """Let the processes that torchrun starts train one model, with and without GPUs.
 
     fairseq looks for torchrun only if ``--distributed-world-size``, which defaults to the number of
-    GPUs, is above 1.  Measured: two processes started without this flag, on a CPU, train a model
-    each and write to one folder; with the flag, they end with "integer modulo by zero".
+    GPUs, is above 1.  Measured: two processes started on a CPU without this flag train two
+    models and write both to one folder; with the flag, they end with "integer modulo by zero".
     """
 
     def wrapper(cfg: Any, force_distributed: bool = False) -> None:
@@ -39,7 +39,7 @@ def join_launched_processes(infer_init_method: Callable[..., None]) -> Callable[
 def exchange_on_cpu(data_parallel: Callable[..., Any]) -> Callable[..., Any]:
     """Let ``--ddp-backend pytorch_ddp`` wrap a model on a CPU.
 
-    fairseq names the GPU of the process in any case.  Measured with two processes on a CPU:
+    fairseq always passes the number of a GPU.  Measured with two processes on a CPU:
     "device_ids and output_device arguments only work with single-device/multiple-device GPU
     modules or CPU modules, but got device_ids [0]".
     """
@@ -53,7 +53,7 @@ def exchange_on_cpu(data_parallel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def clip_where_gradients_are(clip: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Clip gradients by a norm on their own device.
+    """Clip gradients with a norm that is computed on the device of the gradients.
 
     fairseq computes the norm on a GPU if there is one.  Measured with PyTorch 2.11: with ``--cpu``
     and ``--clip-norm``, the first update ends with "scalar tensor is expected to be on cpu".
@@ -67,7 +67,7 @@ def clip_where_gradients_are(clip: Callable[..., Tensor]) -> Callable[..., Tenso
         params = [params] if isinstance(params, Tensor) else list(params)
         given = [p.grad for p in params if p is not None and p.grad is not None]
 
-        def aggregate(norm: Tensor) -> Tensor:  # fairseq calls it if there are gradients
+        def aggregate(norm: Tensor) -> Tensor:  # called only if there are gradients
             norm = aggregate_norm_fn(norm) if aggregate_norm_fn else norm
             return norm.to(given[0].device)
 

@@ -1,4 +1,4 @@
-"""Settings that fairseq passes to ``eval``, even those of checkpoints, as values; the user-dir."""
+"""Settings that fairseq passes to ``eval`` are parsed, not run; ``--user-dir`` takes any path."""
 
 import ast
 import operator
@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict
 from fairseq_posenc.basics.errors import UsageError
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-_LONGEST = 10_000  # entries of a list that is repeated
+_LONGEST = 10_000  # entries of a repeated list, at most
 _OPERATORS: Dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -21,11 +21,11 @@ _OPERATORS: Dict[type, Callable[..., Any]] = {
 
 
 def settings_are_values() -> None:
-    """Give the modules of fairseq an ``eval`` of literals and arithmetic.
+    """Give the modules of fairseq an ``eval`` that computes only literals and arithmetic.
 
     fairseq builds convolutions of a language model by ``eval(args.character_filters)``, and all
     layers of convolutional models likewise; ``args`` may come from a checkpoint.  ``weights_only``
-    does not help, since such a setting is a plain text.
+    does not help, because such a setting is plain text.
     """
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("fairseq", "fairseq_cli") and module is not None:
@@ -33,22 +33,22 @@ def settings_are_values() -> None:
 
 
 def value_of(text: str) -> Any:
-    """The value of literals, and of their sums and products.
+    """The value of an expression of literals and arithmetic.
 
     >>> value_of("[(512, 3)] * 2 + [(256, 1)]")
     [(512, 3), (512, 3), (256, 1)]
 
     Raises:
-        TypeError: *text* is not a text; fairseq expects this error of ``eval``.
-        UsageError: *text* is any other expression.
+        TypeError: *text* is not a string; fairseq expects this error from ``eval``.
+        UsageError: *text* is another kind of expression.
     """
     if not isinstance(text, str):
-        raise TypeError(f"value_of() takes a text, not {text!r}")
+        raise TypeError(f"value_of() takes a string, not {text!r}")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (ArithmeticError, RecursionError, SyntaxError, TypeError, ValueError) as error:
         raise UsageError(
-            f"the setting {text!r}: expected numbers, texts, lists and their sums and products, "
+            f"the setting {text!r}: expected numbers, strings, lists and their sums and products, "
             "such as [(512, 3)] * 4; settings are not run as code"
         ) from error
 
@@ -74,7 +74,7 @@ def user_dir_twice(import_user_module: Callable[[Any], None]) -> Callable[[Any],
 
     fairseq (issues 2815 and 4875) compares paths as text, so a symbolic link to the imported folder
     fails as "not globally unique", with a traceback.  A second copy of the plug-in in another
-    folder remains an error, on one line, because only one of the two can run.
+    folder remains an error, reported on one line, because only one copy can run.
     """
 
     def wrapper(args: Any) -> None:
@@ -87,7 +87,7 @@ def user_dir_twice(import_user_module: Callable[[Any], None]) -> Callable[[Any],
         if os.path.basename(folder) == os.path.basename(_HERE) and os.path.isdir(folder):
             raise UsageError(
                 f"--user-dir {given}: another copy of this plug-in is imported already, from "
-                f"{_HERE}; give that folder, or uninstall it or take it off PYTHONPATH"
+                f"{_HERE}; give that folder, or uninstall that copy or take it off PYTHONPATH"
             )
         return import_user_module(args)
 

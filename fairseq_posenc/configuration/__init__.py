@@ -1,1 +1,1 @@
-"""The flags of the model families, completed and checked."""
+"""Declares, completes and checks the flags of the model families."""

@@ -1,11 +1,12 @@
 """Which settings have an effect on a model, and which have none, such as a rotary base with ALiBi.
 
-The declarations decide: a flag that an entry of a registry declares needs that entry, and others
-name what they need (``needs`` of :func:`~fairseq_posenc.flags.settings.setting`).
+The declarations of flags decide.  A flag that belongs to an entry of a registry, such as an
+encoding, needs that entry; other flags declare their ``needs``
+(:func:`~fairseq_posenc.flags.settings.setting`).
 
 An ablation over a flag without effect would compare identical models, so such a flag is refused if
-a user gave it with a value other than its default.  If it comes from a preset, a checkpoint or
-fine-tuning, it is left out of the configuration.
+the user set it to a value other than its default.  If the value comes from a preset, a checkpoint
+or fine-tuning, it is replaced by the default.
 """
 
 import dataclasses
@@ -43,7 +44,7 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
 def unused_settings(cfg: Options, declared: Declared) -> List[str]:
     """The settings of a trained model that have no effect on it, and differ from their defaults.
 
-    fairseq's sizes of sub-layers are left out: recording their defaults would be no clearer.
+    fairseq's sizes of sub-layers are not listed: defaults would be no clearer in a checkpoint.
     """
     unused = []
     for name, metadata in declared.items():
@@ -70,14 +71,14 @@ def unmet_needs(name: str, cfg: Options, declared: Declared) -> Optional[Needs]:
 
 
 def lacks(unmet: Needs, cfg: Options) -> str:
-    """Say what leaves a flag without effect, such as ``with --attention local``."""
-    first = next(iter(unmet))  # the others are alternatives to it
+    """The reason why a flag has no effect, such as ``with --attention local``."""
+    first = next(iter(unmet))  # the other needs are alternatives
     now = "+".join(map(str, _values(first, cfg)))
     return f"without {flag_of(first)}" if unmet[first] is None else f"with {flag_of(first)} {now}"
 
 
 def _all_needs(name: str, declared: Declared) -> Iterator[Needs]:
-    """Everything that a flag needs: in each mapping, one flag has to have one of its values."""
+    """The needs of a flag: in each mapping, at least one flag has to have one of the values."""
     metadata = declared[name]
     registries: List[Registry[Any]] = [ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS]
     registries += [registry for feature in FEATURES for registry in feature.registries]
@@ -101,7 +102,7 @@ def _matches(name: str, values: Any, cfg: Options) -> bool:
 
 
 def _values(name: str, cfg: Options) -> List[Any]:
-    """The values of a flag; of ``--position-encoding`` the encodings on both sides."""
+    """The value of a flag, in a list; for ``--position-encoding``, the encodings of both sides."""
     if name != "position_encoding":
         return [option(cfg, name)]
     return names_in(",".join([side_encoding(cfg, side) for side in SIDES]))
@@ -112,7 +113,7 @@ def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> 
 
     A value equal to its default does not count as given, since scripts may spell out defaults.
 
-    *preset* holds settings that *cfg* may contain although nobody gave them.
+    *preset* holds settings that *cfg* may contain although the user did not give them.
     """
     given = {}
     for name, metadata in declared.items():

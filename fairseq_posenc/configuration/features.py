@@ -1,7 +1,7 @@
-"""Flags of models that belong to no encoding, attention, norm or layer, and the stacks they change.
+"""Model flags that belong to no encoding, attention, norm or layer.
 
-A pack, or a user's own ``--user-dir``, registers here what its flags do to a configuration, before
-a model is built.  What they change in the model is registered elsewhere.
+A pack, or a user's own ``--user-dir``, registers here how its flags change a configuration before a
+model is built.  How the flags change the model itself is registered elsewhere.
 """
 
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence
@@ -19,32 +19,32 @@ class Completed(NamedTuple):
     cfg: Options  # flat configuration
     model: str  # the ``--arch`` of its family
     stacks: List[Stack]  # its encoder and decoder, or its only stack
-    settings: Options  # those of the task, or the parsed command line
-    fresh: bool  # whether the model is to be trained, and not loaded from a checkpoint
+    settings: Options  # settings of the task, or the parsed command line
+    fresh: bool  # True for a model to be trained, False for one from a checkpoint
     patterns: Mapping[str, Pattern]  # the encodings of the layers, by side
 
     @property
     def task(self) -> Any:
-        """The value of ``--task``, if it is known."""
+        """The value of ``--task``, or None."""
         return option(self.settings, "task") or option(self.settings, "_name")
 
 
 class Feature(NamedTuple):
-    """Flags, and what has to be true of a configuration that has them."""
+    """Flags, and what they change or check in a configuration."""
 
     flags: type  # a dataclass whose fields are declared with ``setting``
     models: Sequence[str] = ()  # the ``--arch`` of the families that have the flags; all by default
-    # registries from which these flags choose, and whose entries have flags of their own
+    # registries from which these flags select entries; the entries may declare further flags
     registries: Sequence[Registry[Any]] = ()
-    # sets what follows from the flags that were given, in place, before presets and defaults are
-    # filled in
+    # sets, in place, other settings that follow from flags that the user gave; runs before presets
+    # and defaults are filled in
     complete: Optional[Callable[[Options], None]] = None
-    # returns the stack as the feature changes it
+    # returns the stack with the changes of the feature
     stack: Optional[Callable[[Options, Stack], Stack]] = None
-    # returns the number of positions that a model sees in training, which without the feature is
-    # the length of a text; the greatest of all features counts
+    # given the length of a training text, returns the number of positions that the model sees in
+    # training; the largest result of all features counts
     trained_length: Optional[Callable[[Options, int], int]] = None
-    # refuses what cannot work
+    # refuses configurations that cannot work
     check: Optional[Callable[[Completed], None]] = None
 
 
@@ -53,10 +53,10 @@ FEATURES: List[Feature] = []
 
 
 def register_feature(flags: type, **entries: Any) -> None:
-    """Register a :class:`Feature`, given its flags, and its other entries by name.
+    """Register a :class:`Feature` of *flags*; *entries* are its other fields.
 
     Raises:
-        UsageError: a flag has the name of another one.
+        UsageError: a flag has the name of an existing flag.
     """
     FEATURES.append(Feature(flags, **entries))
     try:
@@ -73,7 +73,7 @@ def features_of(models: Iterable[str]) -> List[Feature]:
 
 
 def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = "drop") -> None:
-    """Refuse flags that contradict *flag*, for the reasons in *why*; *remedy* says what to do."""
+    """Refuse the flags that *why* maps to reasons, if they are on, because *flag* excludes them."""
     for name, reason in why.items():
         value = option(cfg, name)
         if value:
@@ -82,7 +82,7 @@ def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = 
 
 
 def refuse_one_input(cfg: Options, flag: str) -> None:
-    """Refuse attentions with one input for queries and keys, where *flag* needs two."""
+    """Refuse an attention that has one input for queries and keys, because *flag* needs two."""
     if "keys" not in kernel_of(cfg).takes:
         instead = "--layer transformer" if cfg.layer == "gated" else "--attention softmax"
         raise UsageError(
@@ -91,7 +91,7 @@ def refuse_one_input(cfg: Options, flag: str) -> None:
 
 
 def side_encoding(cfg: Options, side: str) -> str:
-    """The position encoding of one *side*: that of its own flag, else ``--position-encoding``."""
+    """The position encoding of one *side*: from its own flag, else from ``--position-encoding``."""
     return option(cfg, f"{side}_position_encoding") or cfg.position_encoding
 
 
@@ -112,7 +112,7 @@ def translation_stacks(cfg: Options) -> List[Stack]:
 
 
 def _stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
-    """A stack with the heads of the self-attention that *cfg* selects, as features change it."""
+    """A stack with the self-attention heads that *cfg* selects, changed by all features."""
     kernel = kernel_of(cfg)
     heads, size = kernel.heads(cfg, side)
     flags, relative = kernel.size_flags(cfg, side), kernel.relative_after_rotation(cfg)

@@ -1,13 +1,13 @@
-"""The flags of the model families: fairseq's own, and those of all registries.
+"""The flags of the model families: fairseq's own flags, and the flags of all registries.
 
 fairseq has two forms of the Transformer's configuration: flat on the command line
 (``--encoder-embed-dim``) and nested inside its modules (``cfg.encoder.embed_dim``).  The flat form
 is derived here from the nested form of the installed fairseq, with all its flags and help texts;
-encodings, attentions and layers add theirs.
+encodings, attentions and layers add their own flags.
 
 In the flat form every field starts as None, "not given", to distinguish a user's choice from a
-preset.  This also works under ``fairseq-hydra-train``, where fairseq fills in dataclass defaults
-before it applies presets, so that fairseq's own presets have no effect.
+preset.  This also works under ``fairseq-hydra-train``, where fairseq's own presets have no
+effect, because fairseq fills in the defaults of dataclasses before it applies presets.
 """
 
 import argparse
@@ -100,7 +100,7 @@ class SideFlags:
 
 
 def _check_positions(completed: Completed) -> None:
-    """Refuse a rule for positions that a stack cannot follow, or whose positions nothing reads."""
+    """Refuse a ``--position-ids`` rule that a stack cannot follow, or that no encoding reads."""
     cfg = completed.cfg
     if cfg.position_ids is None:
         return
@@ -126,7 +126,7 @@ def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
 
 
 def stock_field(name: str, kind: Any, help: Optional[str], default: object) -> Field:
-    """A field for a flag of fairseq's, with its role, its range and the flags that it needs."""
+    """A field for one of fairseq's flags, with its role, its range and the flags that it needs."""
     metadata = {"default": default, **_stock_metadata(name, help)}
     return name, Optional[kind], _field(name, metadata)
 
@@ -167,7 +167,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 
 
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
-    """The flags of positions, attention and layers: of all families, and of *models* alone."""
+    """The flags of positions, attention and layers that all families, or only *models*, have."""
     flags = list(_flags_of_features(features_of(models)))
     fixed = (KindFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags, ParameterFlags)
     for each in fixed:
@@ -190,7 +190,7 @@ def make_dataclass(name: str, fields: List[Field]) -> type:
     for field, count in counts.items():
         if count > 1:
             raise UsageError(
-                f"{flag_of(field)}: declared twice, there is a flag of this name already; choose "
+                f"{flag_of(field)}: declared twice: there already is a flag of this name; choose "
                 "another name"
             )
     return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
@@ -208,8 +208,8 @@ def defaults_of(family: type) -> Dict[str, Any]:
 def computing_fields(family: type, options: Options) -> List["dataclasses.Field[Any]"]:
     """The settings on which the outputs of a trained model depend, the plug-in's own first.
 
-    These are the settings with the role ``model``, and the plug-in's with the role ``free``: a
-    checkpoint with ``--rotary-scaling`` computes scaled frequencies.
+    These are all settings with the role ``model``, and the plug-in's own with the role ``free``,
+    such as ``--rotary-scaling``, with which a checkpoint computes scaled frequencies.
     """
     ours, computing = plug_in_flags(), []
     for field in dataclasses.fields(family):
@@ -220,11 +220,11 @@ def computing_fields(family: type, options: Options) -> List["dataclasses.Field[
 
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
-    """The flags that the plug-in adds to fairseq's in some family, by name."""
+    """The flags that the plug-in adds to fairseq's in at least one family, by name."""
     return {flag.name: flag for flag in (*layer_flags(), *_flags_of_features(FEATURES))}
 
 
 def metadata_of(name: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The declaration of a model flag: one of *ours*, the plug-in's flags, or fairseq's own."""
+    """The declaration of a model flag: in *ours* (the flags of the plug-in), or else fairseq's."""
     flag = ours.get(name)
     return _stock_metadata(name) if flag is None else flag.metadata

@@ -1,4 +1,4 @@
-"""Completion of a flat configuration from given values, a preset and defaults, and its checks."""
+"""Completes a flat configuration from given values, a preset and defaults, and checks it."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
         cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
 
 
-# every complete configuration sets these, also in old checkpoints; hardly any user gives them
+# set in every complete configuration, even in old checkpoints, but hardly ever by users
 _COMPLETE = ("rotary_original_length", "min_params_to_wrap")
 
 
@@ -55,7 +55,7 @@ _DEFAULTS_FROM = {
 
 @contextlib.contextmanager
 def left_open(cfg: Options) -> Iterator[None]:
-    """A context that ends by unsetting sizes whose default is another flag, unless they were given.
+    """A context that finally unsets sizes whose default is another flag, unless they were given.
 
     fairseq's ``options.get_args`` changes settings of a complete command line; :func:`close`
     therefore sets these sizes only when the model is built.
@@ -83,11 +83,11 @@ def configure(
 ) -> None:
     """Complete and check a flat configuration, in place; the operation is idempotent.
 
-    Settings that were not given are taken from *preset*, else from the defaults.  Those without an
-    effect on the model get their defaults, so that checkpoints record what was built.
+    Settings that were not given are taken from *preset*, else from the defaults.  A setting without
+    an effect on the model gets its default, so that checkpoints record what was built.
 
-    *settings* are those of the task, or the parsed command line; *longest* is the length of the
-    longest text in training, in tokens, by default the most that a stack accepts.
+    *settings* are the task's settings, or the parsed command line; *longest* is the length of the
+    longest training text in tokens, by default the most that a stack accepts.
     """
     flags, fresh, features = family.dataclass, not is_complete(cfg), features_of(family.models)
     declared = declared_by(flags)
@@ -120,7 +120,7 @@ def configure(
 
 
 def _fill_defaults(cfg: Options, declared: Declared) -> None:
-    """Set what is neither given nor in the preset; sizes that follow another flag come last."""
+    """Fill unset flags with their defaults; sizes that follow another flag come last."""
     for name, metadata in declared.items():
         former = metadata.get("role") == "former"
         if name not in _DEFAULTS_FROM and not former and getattr(cfg, name, None) is None:
@@ -129,14 +129,14 @@ def _fill_defaults(cfg: Options, declared: Declared) -> None:
         if name in declared and getattr(cfg, name, None) is None:
             default = declared[name].get("default")
             setattr(cfg, name, getattr(cfg, source) if source in declared else default)
-    if option(cfg, "offload_activations"):  # fairseq sets it in its translation models alone
+    if option(cfg, "offload_activations"):  # fairseq sets this only in translation models
         cfg.checkpoint_activations = True
 
 
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
-    """Replace former names and values of flags in *cfg*, in place; *notice* logs a line for each.
+    """Replace former names and values of flags in *cfg*, in place; if *notice*, log each of them.
 
-    The name of a file becomes what checkpoints keep of the file (``stored`` of
+    The name of a file is replaced by what a checkpoint stores of the file (``stored`` of
     :func:`~fairseq_posenc.flags.settings.setting`).
     """
     settings = {field.name: getattr(cfg, field.name, None) for field in dataclasses.fields(family)}
@@ -157,7 +157,7 @@ def _distinct(patterns: Mapping[str, Pattern]) -> List[Encoding]:
 
 
 def _resolve_encoding(cfg: Options, declared: Declared) -> Dict[str, Pattern]:
-    """The patterns of layers by side; reconciles --position-encoding with fairseq's flags."""
+    """The encoding pattern of each side; reconciles --position-encoding with fairseq's flags."""
     with_flag = [side for side in SIDES if f"{side}_learned_pos" in declared]
     learned = [side for side in with_flag if option(cfg, f"{side}_learned_pos")]
     no_table = bool(option(cfg, "no_token_positional_embeddings"))
@@ -170,7 +170,7 @@ def _resolve_encoding(cfg: Options, declared: Declared) -> Dict[str, Pattern]:
         name = f"{side}_position_encoding"
         here = option(cfg, name) or value
         if side in learned and here == "sinusoidal" and learned != with_flag and name in declared:
-            here = "learned"  # fairseq lets one of the two tables be learned
+            here = "learned"  # fairseq lets one side alone have a learned table
             setattr(cfg, name, here)
         if here not in parsed:
             parsed[here] = parse(here, flag_of(name))

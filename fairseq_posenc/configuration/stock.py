@@ -1,12 +1,12 @@
 """Roles and ranges of fairseq's own model flags, and the settings that some of them need.
 
 Flags without a role here are part of the trained model; see :mod:`fairseq_posenc.flags.settings`.
-Quantisation noise is part of it, too: after scalar noise, evaluation quantises all weights, and the
-noise of product quantisation makes the embeddings pass through another matrix.
+So are the flags of quantisation noise: after scalar noise, evaluation quantises all weights, and
+product quantisation noise adds a matrix through which the embeddings pass.
 
-fairseq accepts any number, and fails later or computes something else, for example with a table of
-negative size or a layer that does not exist.  The ranges refuse what cannot be meant; upper bounds
-are far above all models so far, and catch a wrong unit or a lost decimal point.
+fairseq accepts any number, and then fails later or computes something unintended, for example with
+a table of negative size or a layer that does not exist.  The ranges refuse values that nobody can
+mean; upper bounds are far above all models so far, and catch a wrong unit or a lost decimal point.
 """
 
 from typing import Dict
@@ -37,10 +37,10 @@ REPLACED: Dict[str, Needs] = {
     **dict.fromkeys(("scale_attn", "scale_fc", "scale_heads", "scale_resids"), _TRANSFORMER),
     **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),
     **dict.fromkeys(("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"), _TRANSFORMER),
-    # a masked language model's head has an activation, too
+    # also used by the head of a masked language model
     "activation_fn": {"feed_forward": forms_with_activation, "lm_head": ("roberta",)},
     "encoder_attention_heads": _TRANSFORMER,
-    # the attention to the source has heads, too
+    # also used by the attention to the source
     "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
 }
 #: Flags that recipes give to all their models, so with gated units they cause only a warning.
@@ -49,12 +49,12 @@ SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
 
 Range = Dict[str, Bound]
 
-#: Zero layers is the baseline without any attention.
+#: A model with zero layers is the baseline without attention.
 _LAYERS: Range = {"at_least": 0, "at_most": 10_000}
 _SIZE: Range = {"at_least": 1, "at_most": 1_000_000}
-#: Tokens; fairseq keeps lengths in 32 bits.
+#: Numbers of tokens; fairseq stores lengths in 32 bits.
 _LENGTH: Range = {"at_least": 1, "at_most": 2**31 - 1}
-#: A dropout of 1 leaves nothing, nor does dropping all layers.
+#: Below 1, because a dropout or layer dropout of 1 drops everything.
 _DROPOUT: Range = {"at_least": 0, "below": 1}
 _PROBABILITY: Range = {"at_least": 0, "at_most": 1}
 _FACTOR: Range = {"above": 0, "at_most": 1_000_000}

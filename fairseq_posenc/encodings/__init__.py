@@ -1,10 +1,10 @@
 """Position encodings, one per file (fairseq's two tables share one), and their registry.
 
-A new encoding in this package is one file in this folder.  An encoding of your own is a file in
-your ``--user-dir`` that uses :func:`register_encoding`.
+To add an encoding to this package, add a file to this folder.  To add one of your own, use
+:func:`register_encoding` in a file in your ``--user-dir``.
 """
 
-# ruff: noqa: F401 - the names of this folder, and imports that register
+# ruff: noqa: F401 - names for other folders, and imports that register encodings
 
 import importlib
 import pkgutil

@@ -1,8 +1,8 @@
 """ALiBi: attention with linear biases, a penalty that grows with the distance.
 
 Press, Smith, Lewis, arXiv 2108.12409, section 3: head h of H adds -m_h · (i - j) to the logit of
-query i and key j, with m_h = 2^(-8h/H).  An encoder sees both sides and uses |i - j|; in a decoder
-later keys are hidden, so the same formula serves both.
+query i and key j, with m_h = 2^(-8h/H).  Encoders, which also see later keys, use |i - j|; so do
+decoders, where later keys are hidden and |i - j| = i - j.
 """
 
 import math
@@ -19,8 +19,8 @@ from fairseq_posenc.encodings.registry import register_encoding
 def slopes(num_heads: int) -> List[float]:
     """Slopes m_1 … m_H (section 3).
 
-    If H is not a power of two, they are, as in the authors' code, the slopes of the next lower
-    power of two, followed by every other slope of the next higher one.
+    If H is not a power of two, the slopes are, as in the authors' code, those for the next lower
+    power of two, followed by every other slope for the next higher power.
 
     >>> slopes(4)
     [0.25, 0.0625, 0.015625, 0.00390625]
@@ -31,7 +31,7 @@ def slopes(num_heads: int) -> List[float]:
     return first + between[: num_heads - lower]
 
 
-@lru_cache(maxsize=None)  # copied to a GPU once
+@lru_cache(maxsize=None)  # so that slopes are copied to a GPU only once
 def _slopes_on(device: torch.device, num_heads: int) -> Tensor:
     """Slopes (H, 1), float32, whatever the precision of the model."""
     return torch.tensor(slopes(num_heads), dtype=torch.float32, device=device).unsqueeze(1)
@@ -46,5 +46,5 @@ class Alibi(DistanceBias):
     """-m_h · |i - j|, without parameters."""
 
     def by_distance(self, distances: Tensor) -> Tensor:
-        """-m_h · |d|, (H, N), float32, of distances (N)."""
+        """-m_h · |d|, (H, N), float32, for *distances* d (N)."""
         return _slopes_on(distances.device, self.num_heads) * -distances.abs()

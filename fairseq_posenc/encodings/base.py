@@ -1,4 +1,4 @@
-"""Interfaces of position encodings: what they know of a model, and the hooks by which they act.
+"""Interfaces of position encodings: properties of a stack, and hooks through which they act.
 
 Letters used for shapes throughout the package: B batch, T query length, S key length, H heads,
 D size of one head, C channels.
@@ -15,8 +15,8 @@ hook                                    examples                    computed
 :class:`DistanceVectors`                Transformer-XL, DeBERTa     once per forward
 ======================================  ==========================  =======================
 
-The last two are in content.py.  Nothing here depends on fairseq: encodings see positions, queries
-and keys, but no model.
+The last two hooks are in content.py.  Nothing here depends on fairseq: encodings get positions,
+queries and keys, but no model.
 """
 
 import math
@@ -37,14 +37,14 @@ class Places(NamedTuple):
 
     queries: Tensor  # (1|B, T), int64
     keys: Tensor  # (1|B, S), int64
-    bound: int  # a number above every distance between two positions; known on the host
+    bound: int  # a Python number above every distance between two positions
     # True if queries are the last T of S tokens and distances are differences of indices.
-    # Encodings of distances then need no positions
+    # Encodings that depend on distances alone then need no positions
     by_index: bool = False
 
     @property
     def distances(self) -> Optional[Tensor]:
-        """Key minus query position, (1|B, T, S), or None if they are differences of indices."""
+        """Distances, key minus query, (1|B, T, S); None if they are differences of indices."""
         return None if self.by_index else self.keys.unsqueeze(1) - self.queries.unsqueeze(2)
 
 
@@ -61,7 +61,7 @@ class Stack:
     # whether products of rotated q and k depend on the distance alone; false if a feature map is
     # applied after the rotation
     relative_after_rotation: bool = True
-    size_flags: str = "the number of heads"  # the flags that set *head_dim*, for error messages
+    size_flags: str = "a different number of heads"  # for messages: flags that set *head_dim*
     channels: Optional[int] = None  # C, the size of the layers' input, if it is not H·D
 
     @property
@@ -70,18 +70,18 @@ class Stack:
         return self.channels or self.num_heads * self.head_dim
 
     def refuse_odd_heads(self, name: str) -> None:
-        """Refuse an odd D, for the encoding *name*."""
+        """Refuse an odd D, which the encoding *name* does not support."""
         if self.head_dim % 2:
             raise UsageError(
-                f"--position-encoding {name}: works on pairs of channels, and the head size "
-                f"{self.head_dim} of the {self.side} is odd; make it even by {self.size_flags}"
+                f"--position-encoding {name}: works on pairs of channels, but the head size "
+                f"{self.head_dim} of the {self.side} is odd; make it even with {self.size_flags}"
             )
 
 
 class Hook:
     """Base of the classes through which an encoding acts on a model."""
 
-    #: where the class acts: input, transform, shared, content or distances
+    #: name of the hook: ``input``, ``transform``, ``shared``, ``content`` or ``distances``
     hook: str
     #: True if the class accepts positions other than 0, 1, 2, …
     takes_positions = False
@@ -91,7 +91,7 @@ class Hook:
 
     @classmethod
     def shifts_freely(cls, options: Options) -> bool:
-        """Whether a relative encoding of this class stays relative under these flags."""
+        """Whether a relative encoding of this class stays relative with these *options*."""
         return True
 
     @classmethod
@@ -99,16 +99,16 @@ class Hook:
         """Refuse options for which the class cannot be constructed; nothing is constructed."""
 
     def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
-        """Refuse a result of *method* whose shape is not *shape*; *letters* name the sizes."""
+        """Refuse a result of *method* whose shape is not *shape*; *letters* describe the shape."""
         if not in_graph() and result.shape != shape:
             raise UsageError(
-                f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
-                f"{tuple(result.shape)}; its logits must be {letters}, here {shape}"
+                f"{type(self).__module__}.{type(self).__name__}.{method}: returned logits of shape "
+                f"{tuple(result.shape)}; the shape must be {letters}, here {shape}"
             )
 
 
 def init_normal(*modules: Any) -> None:
-    """Initialise tables and projections as in BERT: weights by N(0, 0.02²), biases to zero."""
+    """Initialise tables and projections as in BERT: weights from N(0, 0.02²), biases zero."""
     for module in modules:
         if module is not None:
             nn.init.normal_(module.weight, std=0.02)
@@ -117,7 +117,7 @@ def init_normal(*modules: Any) -> None:
 
 
 class InputTable(Hook):
-    """Vectors added to the embeddings: one of the two tables of fairseq's ``embed_positions``."""
+    """Vectors added to the embeddings, from one of the tables of fairseq's ``embed_positions``."""
 
     hook = "input"
     takes_positions = True
@@ -146,29 +146,29 @@ class QKVTransform(Hook, nn.Module):
     takes_positions = True
     #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
-    #: True if the transform differs by head, so that heads cannot share keys
+    #: True if the transform is different for each head, so that heads cannot share keys
     differs_by_head = False
     #: the number of positions beyond which :meth:`exceeded` is called
     reach: float = math.inf
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
-        """The flag under which features cannot be transformed, with the reason, or None."""
+        """For messages: the flag that rules out transformed features, and why, or None."""
         return None
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The enabled flag that also transforms the values, or None.
+        """The flag, if it is on, with which values are transformed as well; else None.
 
-        With transformed values, outputs depend on a shift of all positions.
+        If values are transformed, a shift of all positions changes the outputs.
         """
         return None
 
     def exceeded(self, length: int) -> None:
-        """Warn, if need be, before a forward pass with positions up to *length* - 1."""
+        """Called before a forward pass with *length* positions, above :attr:`reach`; may warn."""
 
     def variant(self, layer: int) -> Any:
-        """An identifier that layers share if they share a table; None if all layers do."""
+        """The identifier of the table of *layer*; layers with equal identifiers share a table."""
         return None
 
     def rotation(self, layer: int) -> Optional[Rotation]:
@@ -176,13 +176,13 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def without_content(self, positions: Tensor) -> Optional[Tensor]:
-        """q·k of transformed zero vectors at *positions* (1|B, T), (1|B, H, T, T); None if zero."""
+        """q·k of transformed zero vectors at *positions* (1|B, T): (1|B, H, T, T); None if 0."""
         return None
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
-        """The *table* of :meth:`forward` at *positions* (1|B, T), computed once per forward pass.
+        """The argument *table* of :meth:`forward`, for *positions* (1|B, T).
 
-        Layers of one :meth:`variant` share the table.
+        Once per forward pass, it is computed for all layers with the same :meth:`variant`.
         """
         raise NotImplementedError
 
@@ -218,7 +218,7 @@ class DistanceBias(SharedBias):
     """Content-free logits that are a function of the distance alone."""
 
     distance_alone = True
-    #: the distance, if any, from which on all distances of one sign share a logit
+    #: the distance from which on all distances of the same sign have the same logit, or None
     constant_from: Optional[int] = None
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -239,8 +239,8 @@ class DistanceBias(SharedBias):
         """Logits (1|B, H, T, S).
 
         If distances are differences of indices, all sequences share them, whatever their padding,
-        and logits are computed for the S + T - 1 distances of a sequence.  Otherwise they are
-        computed for each pair, or for each distance below the bound if those are fewer.
+        and logits are computed for the S + T - 1 distances of a sequence.  Otherwise, logits are
+        computed for each query and key or, if they are fewer, for the distances below the bound.
         """
         distances = places.distances
         if distances is None:

@@ -1,4 +1,4 @@
-"""BERT-A^d: words and positions with separate projections, and all four of their correlations.
+"""BERT-A^d: separate projections of words and positions, and all four correlations of these.
 
 TUPE, Ke, He, Liu, arXiv 2006.15595, section 4.3, the ablation between BERT and TUPE:
 
@@ -7,7 +7,7 @@ TUPE, Ke, He, Liu, arXiv 2006.15595, section 4.3, the ablation between BERT and 
          = 1/√(4D) · (x_i W^Q + p_i U^Q)·(x_j W^K + p_j U^K)
 
 Hence p U^Q and p U^K are added to the queries and keys of every layer.  As in TUPE, layer norm is
-applied to the table p on use, and U^Q and U^K are shared by all layers.
+applied to rows p of the table when they are used, and all layers share U^Q and U^K.
 """
 
 from typing import Tuple
@@ -50,12 +50,12 @@ class UntiedProjections(QKVTransform):
         return both.view(*both.shape[:-1], -1, self.head_dim)
 
     def without_content(self, positions: Tensor) -> Tensor:
-        """(p_i U^Q)·(p_j U^K), the position-to-position part."""
+        """The position-to-position term (p_i U^Q)·(p_j U^K), (1|B, H, T, T)."""
         q, k = self.table(positions)  # (1|B, T, H, D) each
         return torch.einsum("bthd,bshd->bhts", q, k)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys (B, T, H, D) with their positions added, and unchanged values."""
+        """Queries and keys (B, T, H, D) plus projected positions, and unchanged values."""
         return q + table[0].type_as(q), k + table[1].type_as(k), v

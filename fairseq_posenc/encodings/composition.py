@@ -14,13 +14,13 @@ from fairseq_posenc.flags.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):
-    """Sum of the content-free terms of a stack, keyed by encoding name; [CLS] may be untied.
+    """Sum of content-free *terms*, whose keys are names of encodings; [CLS] may be untied.
 
     TUPE, Ke, He, Liu, arXiv 2006.15595.  [CLS] is not a word and its position carries no
     information, so all logits v_ij that involve it can be reset (Eq. 9, with [CLS] at position 0):
 
-        reset_θ(v, i, j) = θ1    from [CLS], i = 0 (to itself, too)
-                           θ2    from others to [CLS], j = 0
+        reset_θ(v, i, j) = θ1    from [CLS], i = 0 (also to [CLS])
+                           θ2    from other tokens to [CLS], j = 0
                            v_ij  otherwise
     """
 
@@ -36,7 +36,7 @@ class SharedBiasSum(nn.ModuleDict):
         self.register_parameter("theta", free if self.untie_cls else None)
 
     def forward(self, places: Places, cls_first: bool = True) -> Tensor:
-        """Logits (1|B, 1|H, T, S); *cls_first* is False if rows begin with padding, not [CLS]."""
+        """Logits (1|B, 1|H, T, S); *cls_first* is False if a row may begin with padding."""
         if not self.untie_cls:
             return self._sum(places)
         if places.by_index and cls_first and places.keys.size(1) > 1:
@@ -47,12 +47,12 @@ class SharedBiasSum(nn.ModuleDict):
         return torch.where((places.queries == 0)[:, None, :, None], from_cls, total)
 
     def by_distance(self, distances: Tensor) -> Tensor:
-        """Logits (H, N), float32, of *distances* (N); see :attr:`distance_alone`."""
+        """Logits (H, N), float32, of *distances* (N); requires :attr:`distance_alone`."""
         terms: Any = self.values()
         return torch.stack([term.logits_by_distance(distances).float() for term in terms]).sum(0)
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Logits (1, 1|H, T, T) at *positions* (1, T) of each term and of the sum, by name."""
+        """By name, logits (1, 1|H, T, T) of each term and of the sum, at *positions* (1, T)."""
         places = Places(positions, positions, positions.size(1), by_index=True)
         logits = {name: term(places) for name, term in self.items()}
         if len(logits) > 1 or self.untie_cls:
@@ -65,9 +65,9 @@ class SharedBiasSum(nn.ModuleDict):
         return sum(logits[1:], logits[0])
 
     def _beside_cls(self, places: Places) -> Tensor:
-        """Logits (1, H, T, S): those of the tokens after [CLS], with a row and a column for [CLS].
+        """Logits (1, H, T, S), those of other tokens joined with a row and a column for [CLS].
 
-        Unlike a choice by position, joining them needs no mask.
+        Joining needs no masks, unlike a replacement of logits where positions are 0.
         """
         queries, keys = places.queries, places.keys
         with_cls = int(queries.size(1) == keys.size(1))
@@ -91,7 +91,7 @@ class PositionEncoding:
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
     the result of :meth:`build_content_bias`.
 
-    *index* is the number, from 0, of the composition in its stack.
+    *index* numbers the compositions of a stack, from 0.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class PositionEncoding:
         return ContentBiasSum(terms, list(self.vectors or ())) if terms else None
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters of the stack's modules, and of the terms in its layers."""
+        """The parameters of :attr:`modules`, and of the content-dependent terms in the layers."""
         for module in (*self.modules.values(), *self.layer_terms.values()):
             yield from () if module is None else module.parameters()
 
@@ -143,14 +143,14 @@ class PositionEncoding:
     def by_distance(self, distances: Tensor) -> Optional[Tensor]:
         """Content-free logits (H, N), float32, of *distances* (N), key minus query, in tokens.
 
-        None if there are no such logits, or if they depend on more than the distance.
+        None if there are none, or if they depend on more than the distance.
         """
         if self.shared_bias is None or not self.shared_bias.distance_alone:
             return None
         return self.shared_bias.by_distance(distances)
 
     def constant_from(self, longest: int) -> int:
-        """The distance from which on logits are constant, or *longest* if there is none."""
+        """The distance from which on content-free logits are constant; *longest* if they vary."""
         terms: Any = self.shared_bias or {}
         return max((term.constant_from or longest for term in terms.values()), default=0)
 
@@ -160,7 +160,7 @@ class PositionEncoding:
         return {name: table for term in terms.values() for name, table in term.tables().items()}
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Content-free logits of each layer, (1, 1|H, T, T), at *positions* (1, T), by encoding."""
+        """Content-free logits, equal in all layers, by encoding: (1, 1|H, T, T) at *positions*."""
         logits = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
         products = None if self.transform is None else self.transform.without_content(positions)
         if products is not None:
@@ -168,11 +168,11 @@ class PositionEncoding:
         return logits
 
     def distance_vectors(self, places: Places, like: Tensor) -> Optional[Tensor]:
-        """Vectors of all distances between *places*, in the dtype of *like*.
+        """Vectors of all distances between positions in *places*, in the dtype of *like*.
 
         Returns:
-            (N, L, H·D) for N encodings and L distances, from -n to n with some n that no distance
-            exceeds; None if no encoding has such vectors.
+            (N, L, H·D) for N encodings with such vectors and L distances from -n to n, where no
+            distance exceeds n; None if no encoding has such vectors.
         """
         if self.vectors is None:
             return None
@@ -198,14 +198,14 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
             if len(users) > 1:
                 raise UsageError(
                     f"--position-encoding {name}: {' and '.join(users)} both use the {hook} hook; "
-                    "keep one"
+                    "keep only one"
                 )
         for encoding in encodings:
             if encoding.causal_only and not stack.causal:
                 raise UsageError(
                     f"--position-encoding {name}: {encoding.name} needs a causal stack, because "
-                    f"{encoding.causal_only}, and this {stack.side} sees later keys; give it "
-                    f"another encoding (in translation by --{stack.side}-position-encoding)"
+                    f"{encoding.causal_only}, and this {stack.side} sees later keys; give "
+                    f"another encoding (in translation, with --{stack.side}-position-encoding)"
                 )
             encoding.acts.check(options, stack)
             if encoding.distances is not None:
@@ -215,7 +215,7 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
     if not any(e.shared for e in pattern.encodings):
         raise UsageError(
             f"--untie-cls: --position-encoding {pattern.value} has no content-free logits to "
-            "reset; drop the flag, or add an encoding with them, such as tupe, t5 or alibi"
+            "reset; drop the flag, or add an encoding that has, such as tupe, t5 or alibi"
         )
     if not stack.has_cls:
         raise UsageError(
@@ -226,7 +226,7 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
-    """The distinct compositions in the layers of a stack, by name, for a *value* of the flag."""
+    """The distinct compositions in a *value* of ``--position-encoding``, by name."""
     return {
         name: PositionEncoding(encodings, options, stack, index)
         for index, (name, encodings) in enumerate(parse(value).compositions.items())

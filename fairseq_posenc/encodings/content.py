@@ -31,16 +31,16 @@ class Content:
     x: Tensor  # input of the attention for the new tokens, (B, T, C)
     q: Tensor  # queries (B, H, T, D), before other encodings transform them
     k: Tensor  # keys (B, H, S, D), before other encodings transform them
-    scale: float  # factor on q·k, also applied to the products of the terms
+    scale: float  # factor on q·k, and on all products with q or k in the terms
     places: Places  # positions of queries and keys
     padding_mask: Optional[Tensor] = None  # (B, S), True at padding
-    # what ContentBias.key_states returns for all keys, (B, H, S, …) each
+    # results of ContentBias.key_states for all keys, (B, H, S, …) each
     key_states: Dict[str, Tensor] = field(default_factory=dict)
     _products: Optional[Tensor] = None
 
     @property
     def distances(self) -> Optional[Tensor]:
-        """Key minus query position, (1|B, 1, T, S), or None if they are differences of indices."""
+        """Distances, key minus query, (1|B, 1, T, S); None if they are differences of indices."""
         distances = self.places.distances
         return None if distances is None else distances.unsqueeze(1)
 
@@ -56,7 +56,7 @@ class ContentBias(Hook, nn.Module):
     """Content-dependent terms of one layer; every layer has separate parameters."""
 
     hook = "content"
-    #: True if the terms are products with queries: a factor on q·k multiplies them, too
+    #: True if the terms are products with queries, so that a factor on q·k applies to them, too
     is_product = True
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -65,23 +65,23 @@ class ContentBias(Hook, nn.Module):
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The flag that makes :meth:`relative_values` return a tensor, or None if none does.
+        """The flag with which :meth:`relative_values` returns a tensor, or None if it never does.
 
-        By default ``--position-encoding`` for every class that defines that method.
+        By default, ``--position-encoding`` if the class defines :meth:`relative_values`.
         """
         defined = cls.relative_values is not ContentBias.relative_values
         return "--position-encoding" if defined else None
 
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
-        """Further tensors (B, H, T, …) of keys whose input is *x* (B, T, C); by default none.
+        """Further tensors (B, H, T, …), by name, for the keys of *x* (B, T, C); by default none.
 
-        They are cached with the keys, and passed on in :attr:`Content.key_states`; other encodings
-        must not use their names.
+        They are cached with the keys, and passed on in :attr:`Content.key_states`.  Encodings must
+        not use each other's names.
         """
         return {}
 
     def project(self, vectors: Tensor) -> Tensor:
-        """The projections (…, N, D or H·D) that :meth:`forward` reads, of *vectors* (N, H·D).
+        """Project distance *vectors* (N, H·D) for :meth:`forward`: (…, N, D or H·D).
 
         The result is cached between the steps of incremental decoding.
         """
@@ -92,28 +92,28 @@ class ContentBias(Hook, nn.Module):
 
         Args:
             content: queries, keys, positions and the other inputs.
-            vectors: result of :meth:`project` for all distances from -n to n, with some n that no
-                distance exceeds; None if the encoding has no :class:`DistanceVectors`.
+            vectors: result of :meth:`project` for all distances from -n to n, where no distance
+                exceeds n; None if the encoding has no :class:`DistanceVectors`.
         """
         raise NotImplementedError
 
     def tables(self) -> Dict[str, Tensor]:
-        """Vectors added to ``keys`` and to ``values`` by distance, (N, D) or (H, N, D) each.
+        """Vectors that are added to ``keys`` and to ``values``, (N, D) or (H, N, D) each.
 
-        They have a row for each distance from -K to K, or to 0 in a causal stack.  By default there
-        are none: the terms are no such vectors.
+        There is one for each distance from -K to K, or from -K to 0 in a causal stack.  By default
+        there are no such vectors.
         """
         return {}
 
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
-        """Output (B, H, T, D) added to the weighted mean of the values, or None, as by default.
+        """A term (B, H, T, D) added to the output of attention, or None, as by default.
 
         Shaw et al., arXiv 1803.02155, Eq. 3; *weights* (B, H, T, S) are those after dropout.
         """
         return None
 
     def added_values(self, content: Content) -> Optional[Tensor]:
-        """Vectors a (1|B, 1|H, S, D) to add to the values of a single query, T = 1.
+        """Vectors a (1|B, 1|H, S, D) to add to the values if there is a single query, T = 1.
 
         Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use the fused
         kernel, at the price of one vector per key.  If the result is None, as by default, the step
@@ -123,12 +123,12 @@ class ContentBias(Hook, nn.Module):
 
 
 class ContentBiasSum(nn.ModuleDict):
-    """Sum of content-dependent terms by name; those in *with_vectors* have distance vectors."""
+    """Sum of content-dependent *terms*; *with_vectors* names those with distance vectors."""
 
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
         super().__init__(terms)
         self.with_vectors = with_vectors
-        #: the terms that change values, which need the weights of attention
+        #: names of the terms that change values, for which they need the attention weights
         self.of_values = [name for name, term in terms.items() if term.needs_weights]
         self.needs_weights = bool(self.of_values)
 

@@ -1,15 +1,15 @@
-"""CoPE: contextual positions, which count the keys that a query chooses to count.
+"""CoPE: contextual positions, for which the gates of a query decide which keys to count.
 
 Golovneva, Wang, Weston, Sukhbaatar, arXiv 2405.18719, section 4.  In a causal stack each query
-has a gate for every key up to itself; its distance to a key sums the gates from that key on:
+has a gate for every key up to itself.  Its distance to a key is the sum of gates from that key on:
 
     g_ij = σ(q_i · k_j)
     p_ij = Σ_{k=j}^{i} g_ik, at most p_max
     α_ij = 1/√D · q_i · (k_j + e[p_ij])
 
-p_ij is no integer, so q_i · e[p_ij] is interpolated between the products of q_i with the vectors of
+If p_ij is no integer, q_i · e[p_ij] is interpolated between the products of q_i with the vectors of
 the integers below and above.  As in the authors' listing, q_i · k_j in the gates is divided by √D,
-too, and every layer has its own e, which its heads share.
+too; and every layer has a separate e, which all heads of the layer share.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class CopeFlags:
 
     cope_max_position: Optional[int] = setting(
         64,
-        "largest contextual position; farther keys share its vector (p_max)",
+        "largest contextual position, p_max; keys farther away share its vector",
         at_least=1,
         at_most=1_000_000,  # each position has a vector
     )
@@ -44,7 +44,7 @@ class CopeFlags:
     paper="Golovneva et al. 2024, arXiv 2405.18719",
     summary="learned keys for contextual positions, which sum gates between query and key",
     flags=CopeFlags,
-    causal_only="queries count the keys up to themselves",
+    causal_only="queries count only keys up to their own token",
 )
 class ContextualPositions(ContentBias):
     """q_i · e[p_ij] / √D; visible later keys have position 0."""

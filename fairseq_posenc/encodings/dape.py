@@ -1,12 +1,12 @@
-"""DAPE: a static bias that a small network adapts to the attention of all heads.
+"""DAPE: a static bias that a small network adapts to the logits of all heads.
 
 Zheng et al., arXiv 2405.14722, section 3:
 
     α_ij = a_ij + b_ij + f(a_ij, b_ij),    a_ij = q_i·k_j / √D of every head
 
-where b is the bias of ALiBi, KERPLE or FIRE, and f a network of two layers with LeakyReLU between
-them, from the 2H numbers of a query and a key to H.  Layers share neither f nor b.  If another
-encoding rotates queries and keys, f sees the products before the rotation.
+where b is the bias of ALiBi, KERPLE or FIRE, and f is a network of two layers with a LeakyReLU in
+between.  For a query and a key, f maps the 2H numbers a and b of all heads to H numbers.  Every
+layer has its own f and b.  If another encoding rotates q and k, a is computed before the rotation.
 """
 
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
 _BIASES = {"alibi": Alibi, "kerple": Kerple, "fire": Fire}
-#: Most hidden units in memory at once: 16 MB in float32.
+#: Largest number of hidden units in memory at once: 16 MB in float32.
 _SEGMENT = 2**22
 
 
 @dataclass
 class DapeFlags:
-    """Flags of DAPE, beside those of the bias that it adapts."""
+    """Flags of DAPE, in addition to those of the bias that it adapts."""
 
     dape_bias: Optional[str] = setting(
         "kerple", "the bias that DAPE adapts: {choices}", choices=tuple(_BIASES)
     )
     dape_width: Optional[int] = setting(
-        32, "hidden units of the network", at_least=1, at_most=65536
+        32, "hidden units of DAPE's network", at_least=1, at_most=65536
     )
 
 
@@ -74,25 +74,25 @@ class Dape(ContentBias):
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
         products, static = content.products, self.bias(content.places)  # (1|B, H, T, S)
-        if torch.jit.is_tracing():  # a graph would keep the number of segments of the example
+        if torch.jit.is_tracing():  # a graph would keep the example's number of segments
             return static + self.adapted(products, static)
         batch, _, queries, keys = products.shape
         rows = max(1, _SEGMENT // (batch * keys * self.first.out_features))
-        if rows >= queries:  # one compilation serves all numbers of keys
+        if rows >= queries:  # one compilation then serves all numbers of keys
             return static + self._segment(products, static)
         parts = zip(products.split(rows, dim=2), static.split(rows, dim=2))
         adapted = [self._segment(*part) for part in parts]
         return static + torch.cat(adapted, dim=2)
 
     def _segment(self, products: Tensor, static: Tensor) -> Tensor:
-        """f for t of the queries, (B, H, t, S)."""
+        """f for a segment of t queries, (B, H, t, S)."""
         if not torch.is_grad_enabled():
             return self.adapted(products, static)
         settings: Any = {"use_reentrant": False, "preserve_rng_state": False}
         return checkpoint(self.adapted, products, static, **settings)
 
     def adapted(self, products: Tensor, static: Tensor) -> Tensor:
-        """f of products (B, H, T, S) and bias (1|B, H, T, S): (B, H, T, S), float32 or wider."""
+        """f of a, *products* (B, H, T, S), and b, *static* (1|B, H, T, S); in float32 or wider."""
         wide, shape = AT_LEAST_FLOAT32[products.dtype], products.shape[2:]
         products, static = products.to(wide).flatten(2), static.to(wide).flatten(2)
         of_products, of_bias = self.first.weight.split(products.size(1), dim=1)  # (W, H) each
@@ -102,9 +102,9 @@ class Dape(ContentBias):
 
 
 def _mapped(x: Tensor, weight: Tensor, offset: Optional[Tensor]) -> Tensor:
-    """*weight* (N, M) times *x* (B, M, P), plus *offset* (1|B, N, 1|P) if there is one.
+    """*weight* (N, M) times *x* (B, M, P), plus *offset* (1|B, N, 1|P) unless it is None.
 
-    A product of batches, since ``torch.matmul`` would transpose *x* and the result in memory.
+    This is a batch product, because ``torch.matmul`` would transpose *x* and the result in memory.
     """
     weights = weight.to(x.dtype).expand(x.size(0), -1, -1)
     if offset is None:

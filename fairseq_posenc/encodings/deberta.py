@@ -5,10 +5,9 @@ He, Liu, Gao, Chen, arXiv 2006.03654, Eq. 2 to 4:
     α_ij = 1/√(3D) · (q_i·k_j + q_i·(P_{δ(i,j)} W_kR) + k_j·(P_{δ(j,i)} W_qR))
     δ(i,j) = 0 where i - j ≤ -K,  2K - 1 where i - j ≥ K,  i - j + K between
 
-The released code uses δ(i,j) in the third term, too, as ``--deberta-released`` does; RoFormer
-Eq. 37 is that form without the scale.
-As in the paper (section 3.1), all layers of a stack share the table P of 2K rows, and each has its
-own W_kR and W_qR.
+The released code uses δ(i,j) in the third term, too, as does ``--deberta-released``; RoFormer
+Eq. 37 is this variant without the scale.  As in the paper (section 3.1), all layers of a stack
+share the table P of 2K rows, and each layer has its own W_kR and W_qR.
 """
 
 from dataclasses import dataclass
@@ -37,8 +36,8 @@ class DebertaFlags:
     )
     deberta_released: Optional[bool] = setting(
         False,
-        "in the position-to-content term use δ(i,j), the distance as the query sees it, as the "
-        "released code does; by default δ(j,i), as the key sees it, as in DeBERTa Eq. 4",
+        "use δ(i,j), the distance seen from the query, in the position-to-content term, as the "
+        "released code does; without the flag, δ(j,i), seen from the key, as in DeBERTa Eq. 4",
     )
 
 
@@ -80,7 +79,7 @@ class DebertaBias(ContentBias):
         init_normal(self.k_proj, self.q_proj)
 
     def project(self, vectors: Tensor) -> Tensor:
-        """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C)."""
+        """P W_kR and P W_qR by head, (2, H, N, D), for rows *vectors* (N, C) of P."""
         from_key = vectors.flip(0) if self.released else vectors  # exchanges d and -d
         both = torch.stack((self.k_proj(vectors), self.q_proj(from_key)))
         return both.view(2, vectors.size(0), -1, self.head_dim).transpose(1, 2)
@@ -93,7 +92,7 @@ class DebertaBias(ContentBias):
         if distances is None and q.size(2) == 1:  # a decoding step: one distance per key
             r = within_reach(for_k, k.size(2), 1).flip(-2)
             return to_position + torch.einsum("bhsd,hsd->bhs", k * scale, r).unsqueeze(2)
-        # seen from the keys
+        # distances as seen from the keys
         distances = None if distances is None else -distances.transpose(-2, -1)
         to_content = relative_products(k * scale, for_k, q.size(2), distances)
         return to_position + to_content.transpose(-2, -1)

@@ -1,9 +1,9 @@
-"""Distances between queries and keys, and products with the vectors of distances.
+"""Distances between queries and keys, and products with vectors of distances.
 
-A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
-agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
+A distance is the index of a key minus the index of a query.  For real tokens, differences of index
+and of position agree, because padding is only at the ends and queries are the last T of S tokens;
 all sentences of a batch can therefore share one table, whatever their padding.  For assigned
-positions, :func:`relative_products` looks up the products of each pair.
+positions, :func:`relative_products` looks up the product of each pair of query and key.
 """
 
 from typing import Optional
@@ -61,21 +61,21 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
 
     The values are for the distances from -(S - 1) to T - 1; the result is dense.
     """
-    if in_graph():  # ONNX has no windows, and a compiled graph would fix their size
+    if in_graph():  # ONNX has no unfold, and a compiled graph would fix its size
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
-    # a window of S values for every query; the last one has the smallest distances
+    # a window of S values for every query; the last query has the smallest distances
     return values.contiguous().unfold(-1, key_length, 1).flip(-2)
 
 
 def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor:
-    """Index (T, S) of the distance from each query to each key, counted from the least distance."""
+    """Index (T, S) of the distance from each query to each key, 0 for the smallest distance."""
     keys = torch.arange(key_length, device=device)
     queries = torch.arange(query_length, device=device).unsqueeze(1)
     return keys + (query_length - 1 - queries)
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """The rows for distances -(S - 1) … T - 1 of *vectors* (…, 2n + 1, D), for -n … n."""
+    """The rows for distances -(S - 1) … T - 1, of *vectors* (…, 2n + 1, D) for -n … n."""
     first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
     return vectors[..., first : first + key_length + query_length - 1, :]
 
@@ -106,8 +106,8 @@ def _aligned(products: Tensor, key_length: int) -> Tensor:
 
     Row t starts at distance -(S - T) - t, in column T - 1 - t: one column to the left of the row
     above.  A strided view with rows one element shorter does this without a copy (the shift in
-    appendix B of Transformer-XL); on a CPU at 256 tokens it takes 0.8 of the time of gather,
-    forward and backward.
+    appendix B of Transformer-XL).  On a CPU at 256 tokens, forward and backward pass together take
+    0.8 of the time with gather.
     """
     *leading, rows, columns = products.shape
     if rows == 1:

@@ -1,16 +1,16 @@
-"""FIRE: a learned function of distances that are interpolated by the length seen so far.
+"""FIRE: a learned function of the distance, normalised by the position of the query.
 
 Li et al., arXiv 2310.04418, section 3: a query at position i adds
 
     b(i, j) = f_θ(ψ(i - j) / ψ(max(L, i))),    ψ(x) = log(c x + 1)
 
-to the logit of key j, where f_θ is a two-layer perceptron with ReLU and one output a head, and
+to the logit of key j, where f_θ is a two-layer perceptron with ReLU and one output per head, and
 c > 0 and the threshold L > 0 are learned.  A query's distances are normalised by its position i,
 not by the length of the text, so cached decoding equals the full forward pass.  All layers share
-one function, the paper's FIRE-S.
+one function, as in the paper's FIRE-S.
 
-The paper is about causal stacks.  In an encoder, keys also follow the query; for them i and j are
-exchanged, and the argument of f_θ is negated.
+The paper only treats causal stacks.  In an encoder, queries also see later keys; for these, i and j
+are exchanged, and the argument of f_θ is negated.
 """
 
 import math
@@ -34,11 +34,11 @@ class FireFlags:
     """Flags of FIRE."""
 
     fire_width: Optional[int] = setting(
-        32, "hidden units of the function", at_least=1, at_most=65536, or_with=_ADAPTED
+        32, "hidden units of FIRE's perceptron", at_least=1, at_most=65536, or_with=_ADAPTED
     )
     fire_length: Optional[int] = setting(
         512,
-        "initial value of the learned threshold L, in tokens: shorter texts are not interpolated",
+        "initial value of the learned length L, in tokens, up to which texts are not interpolated",
         role="training",
         at_least=1,
         at_most=2**31 - 1,
@@ -56,8 +56,8 @@ class FireFlags:
 class Fire(SharedBias):
     """f_θ(ψ(i - j) / ψ(max(L, i))).
 
-    log c and log L are learned, which keeps both positive.  In a causal stack, visible later keys
-    count as distance 0, as with the T5 bias.
+    The parameters are log c and log L, so that c and L stay positive.  In a causal stack, later
+    keys, if visible, count as distance 0, as with the T5 bias.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -92,7 +92,7 @@ class Fire(SharedBias):
         """f_θ as line segments: the kinks in order, (N), and offsets and slopes, (2H, N + 1).
 
         A perceptron with one input and N hidden ReLUs is linear between N kinks.  Looking up the
-        segment takes memory for 2H numbers for each query and key, not for N.
+        segment takes memory for 2H numbers per query and key, instead of N hidden units.
         """
         weight, bias, out = (p.to(dtype) for p in (self.weight_in, self.bias_in, self.weight_out))
         flat, falling = weight == 0, weight < 0

@@ -1,15 +1,15 @@
-"""FoX: gates of the tokens between a query and a key decide how far the key is forgotten.
+"""FoX: gates of the tokens between a query and a key decide how much the key is forgotten.
 
 Forgetting Transformer, Lin, Nikishin, He, Courville, arXiv 2503.02130, Eq. 5 to 8.  Every head has
-a gate for each token, and a query sees a key through the gates of all tokens after the key:
+a gate for each token.  Log gates of all tokens after a key, up to a query, are added to the logit:
 
     f_t = σ(w · x_t + b)
     D_ij = Σ_{l=j+1}^{i} log f_l = c_i - c_j,    c_t = Σ_{l≤t} log f_l
     α_ij = 1/√D · q_i · k_j + D_ij
 
-x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  Fused
-attention takes the bias as an argument, so q·k is not computed apart.  Gates look back from a
-query, so encoders cannot use FoX: the paper defines no gate for later keys.
+x_t is the input of the layer.  A cache keeps log f_t of each token with its key.  Fused attention
+takes D as its bias, so q·k is not computed separately.  Encoders cannot use FoX, because the paper
+does not define D for keys after the query.
 """
 
 from typing import Dict, Optional
@@ -31,25 +31,25 @@ _LOG_GATES = "fox_log_gates"
     "fox",
     paper="Lin et al. 2025, arXiv 2503.02130",
     summary="a gate of each token makes later queries forget earlier keys (FoX)",
-    causal_only="gates forget what is before a query",
+    causal_only="its gates are defined only for keys before a query",
 )
 class ForgetGates(ContentBias):
-    """c_i - c_j, a function of the gates between a key and a query.
+    """c_i - c_j, the sum of the log gates after a key, up to a query.
 
-    Visible later keys have 0: they are not forgotten.
+    Later keys, if visible, get 0: they are not forgotten.
     """
 
     is_product = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        # not one of fairseq's projections: --no-bias keeps this bias, as the released code does
+        # not a projection module, so that --no-bias keeps this bias, as in the released code
         self.weight = nn.Parameter(torch.empty(stack.num_heads, stack.width))
         self.bias = nn.Parameter(torch.zeros(stack.num_heads))
         nn.init.normal_(self.weight, std=0.02)
 
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
-        """log f of tokens x (B, T, C), (B, H, T, 1), float32 or wider."""
+        """log f, (B, H, T, 1), float32 or wider, of tokens with inputs *x* (B, T, C)."""
         gates = F.linear(x, self.weight, self.bias)  # (B, T, H)
         gates = gates.to(AT_LEAST_FLOAT32[gates.dtype])
         return {_LOG_GATES: F.logsigmoid(gates).transpose(1, 2).unsqueeze(-1)}
@@ -59,4 +59,4 @@ class ForgetGates(ContentBias):
         sums = content.key_states[_LOG_GATES].squeeze(-1).cumsum(dim=-1)  # c, (B, H, S)
         length = content.q.size(2)
         of_queries = sums[..., sums.size(-1) - length :].unsqueeze(-1)
-        return (of_queries - sums.unsqueeze(-2)).clamp(max=0.0)  # only later keys are above 0
+        return (of_queries - sums.unsqueeze(-2)).clamp(max=0.0)  # above 0 only for later keys

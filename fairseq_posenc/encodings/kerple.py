@@ -5,10 +5,10 @@ Chi, Fan, Ramadge, Rudnicky, arXiv 2205.09921.  Head h adds one of
     power         -r1 · |i - j|^r2               r1 > 0,  0 < r2 ≤ 2
     logarithmic   -r1 · log(1 + r2 · |i - j|)    r1 > 0,  r2 > 0
 
-to the logit of query i and key j; r1 and r2 differ by head and are shared by all layers.  To
-keep them in their ranges, the parameters are log r1 and log r2, or the logit of r2 / 2 in the power
-kernel; the released code clips r1 and r2 after each update.  Initial values are drawn as in that
-code.
+to the logit of query i and key j; r1 and r2 differ by head and are shared by all layers.  To keep
+r1 and r2 in these ranges, the parameters are log r1 and log r2 or, in the power kernel, log r1 and
+the logit of r2 / 2; the released code instead clips r1 and r2 after each update.  Initial values
+are drawn as in the released code.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: The largest penalty: it fits into float16, and larger ones give the same softmax.
+#: The largest penalty: it fits into float16, and larger penalties give the same softmax.
 MOST = 6e4
-#: Least initial value of r1 and r2, as in the released code.
+#: Smallest initial value of r1 and r2, as in the released code.
 LEAST = 0.01
 
 
@@ -44,7 +44,7 @@ class KerpleFlags:
 @register_encoding(
     "kerple",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    summary="a penalty on the logits, a power or a logarithm of the distance, learned by head",
+    summary="a penalty on the logits: a power or a logarithm of the distance, learned per head",
     flags=KerpleFlags,
 )
 class Kerple(DistanceBias):

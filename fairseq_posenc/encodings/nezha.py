@@ -1,11 +1,11 @@
 """NEZHA's relative positions: fixed sinusoids of the clipped distance as keys and values.
 
 Wei et al., arXiv 1909.00204: Shaw's equations (:mod:`fairseq_posenc.encodings.shaw`)
-with a^K = a^V = a, which is not learned and the same in all layers and heads:
+with a^K = a^V = a, which is fixed and the same in all layers and heads:
 
     a_d[2t] = sin(d / 10000^{2t/D}),   a_d[2t+1] = cos(d / 10000^{2t/D}),   d = j - i, clipped
 
-The released code numbers distances from -K on, so its vector for d is a_{d+K} here.
+The released code numbers distances from -K on, so its vector for distance d is a_{d+K} here.
 """
 
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ class NezhaFlags:
 
 @lru_cache(maxsize=None)  # constant
 def vectors(max_distance: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """a_d of d = -K … K, (2K + 1, D), computed in float64.
+    """a_d for d = -K … K, (2K + 1, D), computed in float64.
 
     >>> vectors(1, 2, torch.float32, torch.device("cpu"))
     tensor([[-0.8415,  0.5403],
             [ 0.0000,  1.0000],
             [ 0.8415,  0.5403]])
     """
-    with torch.inference_mode(False):  # training reads the cached table, too
+    with torch.inference_mode(False):  # training uses the cached table, too
         distances = torch.arange(-max_distance, max_distance + 1)
         return sinusoids(distances, dim).to(device, dtype)
 
@@ -56,7 +56,7 @@ def vectors(max_distance: int, dim: int, dtype: torch.dtype, device: torch.devic
     flags=NezhaFlags,
 )
 class NezhaSinusoids(ClippedDistances):
-    """Fixed a^K and a^V; attention has no fused kernel, except in decoding steps of one token."""
+    """Fixed a^K and a^V; no fused attention kernel is used except for steps of one token."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -69,5 +69,5 @@ class NezhaSinusoids(ClippedDistances):
         stack.refuse_odd_heads("nezha")
 
     def vectors_of(self, part: str, like: Tensor) -> Tensor:
-        """a, (2K + 1, D)."""
+        """a_d for all distances d, (2K + 1, D)."""
         return vectors(self.max_distance, self.head_dim, like.dtype, like.device)

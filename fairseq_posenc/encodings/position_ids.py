@@ -1,7 +1,7 @@
-"""``--position-ids``: rules by which tokens have other positions than 0, 1, 2, ….
+"""``--position-ids``: rules that assign positions other than 0, 1, 2, … to tokens.
 
-The position of a token depends on it and earlier tokens alone, so that cached decoding and beam
-search find the same positions again.
+The position of a token depends only on the token and on earlier ones, so that cached decoding and
+beam search compute the same positions as a full forward pass.
 """
 
 from dataclasses import dataclass
@@ -51,18 +51,18 @@ class Tokens(NamedTuple):
 class Ruled(NamedTuple):
     """The positions that a rule assigns to a batch."""
 
-    table: Tensor  # row of the input table for each token, (B, S), int64
+    table: Tensor  # position of each token in the table added to embeddings, (B, S), int64
     layers: Optional[Tensor]  # positions in attention, (B, S); None for 0, 1, 2, …
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Ruled":
-        """Apply *change* to both tensors, or once if they are one tensor."""
+        """Apply *change* to both tensors; only once if both are the same tensor."""
         table = change(self.table)
         if self.layers is None or self.layers is self.table:
             return Ruled(table, None if self.layers is None else table)
         return Ruled(table, change(self.layers))
 
     def moved(self, drawn: Tensor) -> "Ruled":
-        """Replace each position p by ``drawn[:, p]``, of *drawn* (1|B, N)."""
+        """Replace each position p by ``drawn[:, p]``; *drawn* is (1|B, N)."""
 
         def move(positions: Tensor) -> Tensor:
             outer = max(len(drawn), len(positions))
@@ -72,7 +72,7 @@ class Ruled(NamedTuple):
 
 
 class PositionRule:
-    """Positions that follow from the tokens of a text.
+    """Base of rules that compute positions from the tokens of a text.
 
     Raises:
         UsageError: a symbol that the rule needs is not in the dictionary.
@@ -109,25 +109,25 @@ def class_of_rule(value: str) -> Type[PositionRule]:
 def check_position_ids(
     options: Options, name: str, encodings: List[Encoding], stack: Stack
 ) -> None:
-    """Refuse ``--position-ids`` with encodings that read no positions."""
+    """Refuse ``--position-ids`` with encodings that do not use positions."""
     flag = f"{FLAG} {options.position_ids}"
     refuse_uncounted(flag, name, encodings)
     if options.untie_cls:
         raise UsageError(
-            f"--untie-cls: [CLS] is known by its position 0, which other tokens have under {flag}; "
-            "drop one of the two"
+            f"--untie-cls: [CLS] is recognised by its position 0, which other tokens also have "
+            f"under {flag}; drop one of the two flags"
         )
     class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
 
 def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:
-    """Refuse encodings that do not read assigned positions."""
+    """Refuse encodings that do not use assigned positions."""
     for encoding in encodings:
         if not encoding.takes_positions and encoding.content:
             raise UsageError(
-                f"{flag}: {encoding.name} in --position-encoding {name} is not given positions: "
-                "it goes by the order of tokens; drop the flag, or give an encoding such as "
-                "rotary, alibi or t5"
+                f"{flag}: {encoding.name} in --position-encoding {name} uses the order of "
+                "tokens, not positions; drop the flag, or give an encoding such as rotary, alibi "
+                "or t5"
             )
 
 
@@ -138,7 +138,7 @@ def numbers_of(
     symbols: Mapping[str, int],
     chosen: Optional[List[str]] = None,
 ) -> List[int]:
-    """The ids of the symbols in setting *name*, else in *default*; or only of those *chosen*."""
+    """The ids of *chosen* symbols; by default, of all in the setting *name*, or in *default*."""
     value = str(option(options, name) or default)
     chosen = value.split() if chosen is None else chosen
     for symbol in chosen:
@@ -168,7 +168,7 @@ def after(marks: Tensor) -> Tensor:
 
 
 def last(marks: Tensor) -> Tensor:
-    """Index of the last mark (B, S) up to each token, 0 where there is none.
+    """Index of the last mark up to each token, 0 if there is none, for *marks* (B, S).
 
     >>> last(torch.tensor([[False, True, False, True]]))
     tensor([[0, 1, 1, 3]])
@@ -178,7 +178,7 @@ def last(marks: Tensor) -> Tensor:
 
 
 def since(marks: Tensor) -> Tensor:
-    """The number of tokens since the last mark (B, S).
+    """The number of tokens since the last mark, for *marks* (B, S).
 
     >>> since(torch.tensor([[True, False, False, True]]))
     tensor([[0, 1, 2, 0]])
@@ -193,7 +193,7 @@ def first(real: Tensor) -> Tensor:
 
 @dataclass
 class SeparatorFlags:
-    """The flag of rules that divide a text."""
+    """The flag of all rules that divide a text."""
 
     position_separators: Optional[str] = setting(
         None,
@@ -214,8 +214,8 @@ class DocumentPositions(PositionRule):
     """Positions that start again after each separator.
 
     In a decoder, whose input is its target shifted by one, a separator begins the next document and
-    has position 0; in an encoder it ends a document.  A symbol written twice, as in
-    ``</s></s>``, separates where it follows itself: at empty lines.
+    has position 0; in an encoder, it ends a document.  One symbol written twice, such as
+    ``</s></s>``, separates documents where the symbol follows itself: at empty lines.
     """
 
     def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:

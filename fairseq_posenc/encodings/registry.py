@@ -25,24 +25,24 @@ class Encoding:
     name: str  # its name in ``--position-encoding``
     paper: str  # authors, year and arXiv number or venue, for ``fairseq-posenc list``
     summary: str  # one clause for ``fairseq-posenc list``
-    acts: Type[Hook]  # the class of the hook through which it acts
+    acts: Type[Hook]  # the class through which it acts, a subclass of a hook
     flags: Optional[type] = None  # dataclass of its flags, if any
     # class of the vectors that its content-dependent terms project, if any
     distances: Optional[Type[DistanceVectors]] = None
     # factor on 1/sqrt(D), if added terms would raise the variance of logits
     logit_scale: float = 1.0
-    # True if invariant to shifting all positions by the same amount, unless its flags say otherwise
+    # True if a shift of all positions by the same amount changes no output; flags can undo this
     relative: bool = True
     bounded: bool = False  # True if it has a table of positions, which limits the length
     causal_only: Optional[str] = None  # why it needs a causal stack, or None if it does not
 
     @property
     def takes_positions(self) -> bool:
-        """True if it accepts positions other than 0, 1, 2, …."""
+        """True if the encoding accepts positions other than 0, 1, 2, …."""
         return self.acts.takes_positions
 
     def is_relative(self, options: Options) -> bool:
-        """Whether a shift of all positions changes no output, under the flags of a model."""
+        """Whether a shift of all positions leaves outputs unchanged, under the flags of a model."""
         return self.relative and self.acts.shifts_freely(options)
 
     def _at(self, hook: str) -> Any:
@@ -86,13 +86,13 @@ class ClsFlags:
 
     untie_cls: Optional[bool] = setting(
         False,
-        "reset the content-free logits from and to [CLS], the first token, to learned values "
+        "replace the content-free logits from and to [CLS], the first token, by learned values "
         "(TUPE Eq. 9)",
     )
     cls_reset: Optional[str] = setting(
         "sum",
-        "which logits get learned [CLS] values: sum, the sum of all content-free logits, as in the "
-        "TUPE paper; each, the logits of every encoding, as in the released code",
+        "where learned values replace logits of [CLS]: sum, in the sum of all content-free logits, "
+        "as in the TUPE paper; each, in the logits of every encoding, as in the released code",
         choices=("sum", "each"),
         needs={"untie_cls": None},
     )
@@ -105,7 +105,7 @@ def register_encoding(
 
     The class is a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
 
-    Args: the fields of :class:`Encoding`; *flags* is a dataclass declared with
+    Args: the fields of :class:`Encoding`; *flags* is a dataclass whose fields are declared with
     :func:`~fairseq_posenc.flags.settings.setting`.
 
     Raises:
@@ -117,7 +117,7 @@ def register_encoding(
         entry = Encoding(name, paper, summary, cast(Any, acting), **properties)
         if entry.acts.hook == "input" and entry.input not in TABLES and name != "none":
             raise UsageError(
-                f"{FLAG} {name}: its table is {entry.input}, and fairseq's are "
+                f"{FLAG} {name}: its table is {entry.input}, but fairseq only has "
                 f"{' and '.join(TABLES)}; use another hook for your own vectors"
             )
         ENCODINGS.add(name, entry)
@@ -139,21 +139,21 @@ def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
         if name not in ENCODINGS:
             known = ", ".join(sorted(ENCODINGS))
             raise UsageError(
-                f"{flag}: unknown encoding {name!r}; known: {known}; several are joined "
+                f"{flag}: unknown encoding {name!r}; known: {known}; join several "
                 f"with +; {MAY_BE_OWN}{near(name, list(ENCODINGS), shown=0)}"
             )
     if len(set(names)) < len(names):
-        raise UsageError(f"{flag}: an encoding is named twice")
+        raise UsageError(f"{flag}: an encoding is named twice; name it once")
     if "none" in names and len(names) > 1:
-        raise UsageError(f"{flag}: none cannot be combined with others")
+        raise UsageError(f"{flag}: none cannot be combined with other encodings")
     return [ENCODINGS[name] for name in names]
 
 
 class Pattern(NamedTuple):
-    """A value of ``--position-encoding``: the compositions of the layers, which repeat."""
+    """A value of ``--position-encoding``: compositions, which repeat over the layers."""
 
     value: str  # the value of the flag
-    period: List[str]  # the composition of each layer, such as ``learned+rotary``
+    period: List[str]  # the compositions of one repetition, such as ``learned+rotary``
     compositions: Dict[str, List[Encoding]]  # the encodings of each composition
 
     @property
@@ -195,7 +195,7 @@ def all_encodings(value: str) -> List[Encoding]:
 
 
 def names_in(value: str) -> List[str]:
-    """The distinct names of encodings in a pattern, registered or not, in order.
+    """The distinct names of encodings in a pattern, in order, even if not registered.
 
     >>> names_in("learned+rotary*3,none")
     ['learned', 'rotary', 'none']

@@ -8,8 +8,8 @@ their product depends on the distance only (Eq. 8):
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
 A 2x2 rotation is a complex multiplication (Eq. 4): a pair of channels is one complex number, which
-is multiplied by e^{i m θ}.  Exported and compiled graphs have no operators for complex numbers and
-use real ones (Eq. 26): (a, b) at an angle φ becomes (a cos φ - b sin φ, a sin φ + b cos φ).
+is multiplied by e^{i m θ}.  Exported and compiled graphs, which lack complex operators, use real
+operators (Eq. 26): (a, b) at an angle φ becomes (a cos φ - b sin φ, a sin φ + b cos φ).
 """
 
 import math
@@ -61,7 +61,7 @@ class RotaryFlags(ScalingFlags):
     rotary_kept: Optional[float] = setting(
         1.0,
         "share p of the rotary frequencies that is kept, above 0 and up to 1; the lowest are "
-        "dropped, and their pairs are not rotated (p-RoPE)",
+        "dropped, so that their pairs of channels are not rotated (p-RoPE)",
         above=0,
         at_most=1,
     )
@@ -92,8 +92,8 @@ def pairs_of(x: Tensor, pairing: str) -> Tensor:
 class Multiply(torch.autograd.Function):
     """Products of pairs with a complex table, in float32 or wider.
 
-    The gradient is one product with the conjugates.  Autograd would conjugate the table twice, for
-    queries and for keys, and in half precision cast queries and keys one by one.
+    The gradient is one product with the conjugate table.  Autograd would conjugate the table twice,
+    for queries and for keys, and in half precision it would cast queries and keys one by one.
     """
 
     @staticmethod
@@ -103,7 +103,7 @@ class Multiply(torch.autograd.Function):
         """*tensors* (B, T, H, D), with the pairs of the first d channels multiplied by *table*.
 
         The *table* is (1|B, T, 1, d/2), complex; *tensors* and products have one dtype.  *ctx*
-        is None in the backward pass.
+        is None if the backward pass calls this method.
         """
         if ctx is not None:
             ctx.pairing = pairing
@@ -115,8 +115,8 @@ class Multiply(torch.autograd.Function):
             heads = tuple(x[..., :dim] for x in tensors)
         wide = AT_LEAST_FLOAT32[first.dtype]
         where_they_are = wide is first.dtype and pairing == "interleaved"
-        # on a GPU, starting a small operation takes longer than its work, so queries and keys
-        # are multiplied together where they come from one product
+        # on a GPU, a small operation takes longer to start than to run, so queries and keys that
+        # come from one product are multiplied together
         joint = view_as_stack(heads) if first.is_cuda else None
         apart = joint is None and (where_they_are or len({x.shape for x in heads}) > 1)
         if joint is None and not apart:
@@ -127,11 +127,11 @@ class Multiply(torch.autograd.Function):
                 odd: Any = x.storage_offset()
                 for step in x.stride()[:-1]:
                     odd |= step
-                if x.stride(-1) != 1 or odd % 2:  # no view as complex numbers
+                if x.stride(-1) != 1 or odd % 2:  # cannot be viewed as complex numbers
                     x = x.clone(memory_format=torch.contiguous_format)
                 numbers = x.view(*x.shape[:-1], -1, 2)
             else:
-                # not contiguous(), which keeps odd strides of dimensions of size 1
+                # not contiguous(), which would keep odd strides of dimensions of size 1
                 numbers, form = pairs_of(x, pairing), torch.contiguous_format
                 if numbers.dtype is wide:
                     numbers = numbers.clone(memory_format=form)
@@ -151,7 +151,7 @@ class Multiply(torch.autograd.Function):
 
 
 def multiply_real(table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
-    """As :class:`Multiply`, with a real *table* of cosines before sines, (1|B, T, 1, d)."""
+    """Like :class:`Multiply`, but *table* is real, cosines before sines, (1|B, T, 1, d)."""
     cos, sin = table.chunk(2, dim=-1)
     products, dim = [], table.size(-1)
     for x in tensors:
@@ -173,9 +173,9 @@ def with_rest(products: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tuple[Te
 
 
 def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
-    """d, the number of channels that are rotated, and the number of pairs that keep a frequency."""
+    """d, the number of rotated channels per head, and the number of pairs with a frequency."""
     dim = 2 * round(head_dim * float(options.rotary_fraction) / 2)  # whole pairs
-    # rounded down as in the code of p-RoPE; 0.7 · 10 is below 7 in floats
+    # rounded down as in the code of p-RoPE; 1e-9, because 0.7 · 10 is below 7 in floats
     return dim, int(float(options.rotary_kept) * dim / 2 + 1e-9)
 
 
@@ -188,17 +188,17 @@ def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
 class Rotary(QKVTransform):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
-    The length in training is the longest of the stack, unless a flag gives another.
+    The length in training is the longest of the stack unless ``--rotary-original-length`` is set.
     """
 
     applies_to_features = True  # rotations keep norms
-    named = "rotary"  # in messages
-    #: True if layers are compiled; compiled graphs have no operators for complex numbers
+    named = "rotary"  # name in messages
+    #: True if layers are compiled; compiled graphs have no operators on complex numbers
     compiled = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        #: the bases of the layers; the list repeats
+        #: the bases of the layers; the list repeats over the layers
         self.bases = numbers_by_layer("rotary_base", options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
@@ -214,27 +214,27 @@ class Rotary(QKVTransform):
         dim, kept = rotated(options, stack.head_dim)
         if dim == 0:
             raise UsageError(
-                f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels of "
-                f"{size}; give {2 / stack.head_dim:g} for one pair, or more"
+                f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels to "
+                f"rotate with {size}; give {2 / stack.head_dim:g} for one pair, or more"
             )
         if kept == 0:
-            least = math.ceil(20_000 / dim) / 10_000  # rounded up: a smaller one keeps none
+            least = math.ceil(20_000 / dim) / 10_000  # rounded up: a smaller share keeps none
             raise UsageError(
                 f"--rotary-kept {options.rotary_kept:g}: keeps none of the {dim // 2} frequencies "
-                f"of {size}; the smallest that works is {least:g}, and --position-encoding none "
-                "rotates nothing"
+                f"of {size}; the smallest that works is {least:g}; to rotate nothing, give "
+                "--position-encoding none"
             )
         check_scaling(read_scaling(options, stack.max_positions), dim)
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
-        """Refuse rotated values and the temperature of YaRN."""
+        """``--rotary-value``, or a ``--rotary-scaling`` with a temperature, and why; or None."""
         if options.rotary_value:
             return "--rotary-value: only features of queries and keys are rotated, not values"
         if options.rotary_scaling in TEMPERED:
             return (
                 f"--rotary-scaling {options.rotary_scaling}: its temperature scales logits, which "
-                "are not computed"
+                "linear attention does not compute"
             )
         return None
 
@@ -244,12 +244,12 @@ class Rotary(QKVTransform):
         return "--rotary-value" if options.rotary_value else None
 
     def set_trained_length(self, length: int) -> None:
-        """Replace the length in training, in tokens, unless frequencies are scaled by it."""
+        """Set the length in training, in tokens, unless frequencies are scaled."""
         if self.scaling.rule == "none":
             self.scaling, self.reach = self.scaling._replace(length=length), length
 
     def exceeded(self, length: int) -> None:
-        """Warn, once per run, about sequences longer than in training."""
+        """Warn, once per run, of sequences that are longer than those in training."""
         if not self.training:
             warn_of_length(self.scaling)
 
@@ -258,7 +258,7 @@ class Rotary(QKVTransform):
         return self.bases[layer % len(self.bases)]
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """The angles and the temperature of *layer*; a subclass that also scales returns None."""
+        """The rotation in *layer*; a subclass that also scales queries and keys returns None."""
         base = self.variant(layer)
         theta = frequencies(self.dim, base, None, self.scaling, self.kept)
         return Rotation(theta, base, self.pairing, self.temperature)
@@ -266,12 +266,12 @@ class Rotary(QKVTransform):
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.
 
-        Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
+        Angles are float64: in float32, an angle of 4,096 radians is already off by 2e-4, in half
         precision by full rotations.  The result is complex64, which ``.half()`` does not cast.
 
         Returns:
-            (1|B, T, 1, d/2), complex64; or, where a graph is compiled or traced, cosines before
-            sines, (1|B, T, 1, d), float32.
+            (1|B, T, 1, d/2), complex64; or, if layers are compiled or traced, cosines before sines,
+            (1|B, T, 1, d), float32.
         """
         base = self.bases[layer % len(self.bases)]
         theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
@@ -285,7 +285,7 @@ class Rotary(QKVTransform):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys (B, T, H, D), and values, rotated under ``--rotary-value``."""
+        """Rotated queries and keys (B, T, H, D), and values, which ``--rotary-value`` rotates."""
         multiply = Multiply.apply if table.is_complex() else multiply_real
         if self.rotate_values:  # the temperature scales logits, not values
             q, k, v = multiply(table, self.pairing, q, k, v)

@@ -1,11 +1,11 @@
 """The frequencies of rotary encodings, and their scaling for sequences longer than in training.
 
-RoFormer Eq. 7 (arXiv 2104.09864 numbers it as 15) rotates pair i by m·θ_i at position m, with
+RoFormer Eq. 7 (Eq. 15 in arXiv 2104.09864) rotates pair i by m·θ_i at position m, with
 
     θ_i = base^{-2(i-1)/d},    i = 1 … d/2.
 
 p-RoPE (Barbero et al., arXiv 2410.06205) sets θ_i = 0 for i > p · d/2: pairs that are not rotated
-carry meaning over any distance.  Rotating a share of the channels instead would spread all
+carry meaning over any distance.  Rotating only a share of the channels would instead spread all
 frequencies over fewer pairs.
 
 A model trained on L tokens has seen the angles m·θ_i only for positions m < L.  To process s·L
@@ -13,19 +13,19 @@ tokens, the frequencies are lowered by a factor s that is fixed for a run (a fac
 the length would mix frequencies in the cache of a decoder):
 
     linear   θ_i / s                              position interpolation
-    ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     θ_1 is unchanged, the last one divided by s
+    ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     θ_1 is unchanged, the last frequency divided by s
     yarn     γ_i · θ_i / s + (1 - γ_i) · θ_i      γ_i = 0 for pairs that rotate often in L tokens
-    llama3   likewise, with another γ_i
+    llama3   the same, with a different γ_i
     longrope θ_i / λ_i                            a factor for each pair, found by a search
 
-``linear`` is from Chen et al. 2023, arXiv 2306.15595; ``ntk`` from bloc97 2023, in Peng et al.
+``linear`` is from Chen et al. 2023, arXiv 2306.15595; ``ntk`` from bloc97 2023, see Peng et al.
 2023, arXiv 2309.00071, section 3.1; ``yarn`` from Peng et al., section 3.2, with the ramp and the
 temperature of their released code; ``llama3`` from Llama 3.1, arXiv 2407.21783; ``longrope`` from
 Ding et al., arXiv 2402.13753, for all positions (the paper can leave the first n̂ unscaled), with
-the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of
-γ is linear in the number i of the pair and starts and ends at whole pairs; in ``yarn_untruncated``
-it starts and ends exactly at 32 rotations and at one; in ``llama3`` it is linear in the number of
-rotations, from 4 to 1, and there is no temperature.
+the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn``, the ramp
+of γ is linear in the index i of the pair, and starts and ends at whole pairs; in
+``yarn_untruncated``, it starts and ends exactly at 32 rotations and at one.  In ``llama3``, the
+ramp is linear in the number of rotations, from 4 to 1, and there is no temperature.
 """
 
 import logging
@@ -44,8 +44,8 @@ from fairseq_posenc.flags.settings import setting
 
 logger = logging.getLogger(__name__)
 
-# numbers of rotations within L tokens: pairs with more than the first keep their frequency, pairs
-# with fewer than the second are interpolated (β and α of Peng et al. section 3.2, for Llama)
+# numbers of rotations within L tokens: pairs with more than MANY_TURNS keep their frequency, pairs
+# with fewer than FEW_TURNS are interpolated (β and α for Llama in Peng et al. section 3.2)
 MANY_TURNS, FEW_TURNS = 32, 1
 # the same bounds in Llama 3.1
 LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
@@ -67,7 +67,7 @@ class Scaling(NamedTuple):
 
     @property
     def temperature(self) -> float:
-        """Factor on rotated queries and keys (Peng et al. section 3.4, or LongRoPE's own)."""
+        """Factor on rotated queries and keys, of Peng et al. section 3.4 or of LongRoPE."""
         if self.rule == "longrope":
             return math.sqrt(1.0 + math.log(self.factor) / math.log(max(self.length, 2)))
         return 0.1 * math.log(self.factor) + 1.0 if self.rule in TEMPERED else 1.0
@@ -94,7 +94,7 @@ def _ntk(dim: int, base: float, scaling: Scaling) -> Tensor:
 
 
 def _yarn(dim: int, base: float, scaling: Scaling, whole: bool = True) -> Tensor:
-    # indices, from 0, of the pairs with many and with few rotations in L tokens
+    # ends of the ramp: indices, from 0, of pairs with MANY_TURNS and with FEW_TURNS rotations
     first, last = (
         dim * math.log(scaling.length / (turns * 2 * math.pi)) / (2 * math.log(base))
         for turns in (MANY_TURNS, FEW_TURNS)
@@ -150,18 +150,18 @@ def frequencies(
     tensor([1., 0.], dtype=torch.float64)
     """
     theta = scaling.frequencies(dim, base)
-    if kept is not None and kept < len(theta):  # not in place, which ONNX cannot express
+    if kept is not None and kept < len(theta):  # not in place, which ONNX does not support
         theta = torch.cat((theta[:kept], torch.zeros_like(theta[kept:])))
     return theta.to(device)
 
 
 def read_factors(value: str) -> str:
-    """The numbers of ``--rotary-factors``, which a checkpoint keeps in place of a file's name.
+    """The numbers of ``--rotary-factors``, which a checkpoint stores instead of a file name.
 
     >>> read_factors("1, 1.5 4")
     '1.0,1.5,4.0'
 
-    *value* is a list of numbers, separated by commas, spaces or line ends, or a file of them.
+    *value* is a list of numbers, separated by commas, spaces or line ends, or a file with these.
 
     Raises:
         UsageError: the file cannot be read, or holds anything but numbers above 0.
@@ -171,7 +171,7 @@ def read_factors(value: str) -> str:
         factors = _numbers(" ".join(read_lines(value, f"--rotary-factors {value}")))
     wrong = [factor for factor in factors or () if not 0 < factor < math.inf]
     if wrong or not factors:
-        what = f"{wrong[0]:g} is no factor" if wrong else "is no list of numbers"
+        what = f"{wrong[0]:g} is no valid factor" if wrong else "is not a list of numbers"
         raise UsageError(
             f"--rotary-factors {value}: {what}; give a file with one number above 0 for each "
             "rotated pair of channels"
@@ -189,7 +189,7 @@ def _numbers(text: str) -> Optional[List[float]]:
 
 @dataclass
 class ScalingFlags:
-    """Flags of the scaling; evaluation may change them."""
+    """Flags of frequency scaling; evaluation may change them."""
 
     rotary_scaling: Optional[str] = setting(
         "none",
@@ -199,21 +199,21 @@ class ScalingFlags:
         role="free",
         choices=RULES,
         refused={
-            "dynamic": "keys are cached already rotated, so a factor that follows the length would "
-            "mix frequencies; give ntk, with the factor of the longest sequence"
+            "dynamic": "keys are rotated before they are cached, so a factor that depends on the "
+            "length would mix frequencies; give ntk, with the factor for the longest sequence"
         },
     )
     rotary_scaling_factor: Optional[float] = setting(
         1.0,
-        "longest sequence to process divided by the length in training, above 1",
+        "longest sequence to process divided by the length in training",
         role="free",
         at_least=1,
         at_most=1e6,
     )
     rotary_factors: Optional[str] = setting(
         None,
-        "file with one factor for each rotated pair of channels, by which --rotary-scaling "
-        "longrope divides their frequencies; checkpoints keep the numbers",
+        "file with one factor for each rotated pair of channels; --rotary-scaling longrope divides "
+        "the frequency of the pair by the factor, and checkpoints store the factors",
         role="free",
         stored=read_factors,
         needs={"rotary_scaling": ("longrope",)},
@@ -229,7 +229,7 @@ class ScalingFlags:
 
 
 def read_scaling(options: Options, longest: int) -> Scaling:
-    """The scaling of a model; *longest* is its length in training unless a flag gives another."""
+    """The scaling of a model; *longest* is the default of ``--rotary-original-length``."""
     rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
     length = int(options.rotary_original_length or longest)
     factors = _numbers(options.rotary_factors or "") if rule == "longrope" else None
@@ -237,12 +237,12 @@ def read_scaling(options: Options, longest: int) -> Scaling:
 
 
 def check_scaling(scaling: Scaling, dim: int) -> None:
-    """Refuse flags of scaling that contradict or require each other; *dim* channels are rotated."""
+    """Refuse contradictory or missing flags of *scaling*; *dim* channels are rotated."""
     rule, factor, length, factors = scaling
     if rule == "none" and factor != 1:
         raise UsageError(
-            f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
-            f"one of {', '.join(name for name in RULES if name != 'none')} there"
+            f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; "
+            f"also give that, one of {', '.join(name for name in RULES if name != 'none')}"
         )
     if rule != "none" and factor == 1:
         raise UsageError(
@@ -252,7 +252,7 @@ def check_scaling(scaling: Scaling, dim: int) -> None:
     if rule == "longrope" and len(factors) != dim // 2:
         fault = f"has {len(factors)} factors" if factors else "is not given"
         raise UsageError(
-            f"--rotary-factors: {fault}, and heads have {dim // 2} rotated pairs; give a file with "
+            f"--rotary-factors: {fault}, but heads have {dim // 2} rotated pairs; give a file with "
             "one factor for each pair"
         )
     if rule == "ntk" and dim == 2:
@@ -264,13 +264,13 @@ def check_scaling(scaling: Scaling, dim: int) -> None:
 
 @lru_cache(maxsize=None)  # warns once per run
 def warn_of_length(scaling: Scaling) -> None:
-    """Warn of sequences that are longer than the scaling reaches."""
+    """Warn of sequences that are longer than :attr:`Scaling.reach`."""
     remedy = f"and longer than the {scaling.reach} that --rotary-scaling-factor "
     remedy += f"{scaling.factor:g} covers: give a larger factor"
     if scaling.rule == "none":
         remedy = (
             "without --rotary-scaling: results often get worse; give yarn, ntk or linear, and "
-            f"--rotary-scaling-factor F with F · {scaling.length} or more tokens (on a trained "
+            f"--rotary-scaling-factor F, for up to F · {scaling.length} tokens (for a trained "
             "model: --model-overrides \"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
         )
     logger.warning(f"sequences longer than the {scaling.length} tokens of training, {remedy}")

@@ -1,4 +1,4 @@
-"""Sandwich: products of sinusoidal positions as logits, compressed by head.
+"""Sandwich: products of sinusoidal positions as logits, divided by a factor for each head.
 
 Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356.  Words with sinusoidal positions have the products
 (x_i + p_i)·(x_j + p_j); Sandwich keeps x_i · x_j and p_i · p_j, with sinusoids of size d̄:
@@ -27,14 +27,14 @@ class SandwichFlags:
     """The flag of Sandwich."""
 
     sandwich_dim: Optional[int] = setting(
-        128, "size of the sinusoids, even; larger ones decay faster", at_least=2, at_most=4096
+        128, "size of the sinusoids, even; if larger, logits decay faster", at_least=2, at_most=4096
     )
 
 
 @register_encoding(
     "sandwich",
     paper="Chi et al. 2023, arXiv 2212.10356",
-    summary="a fixed penalty, products of sinusoidal positions compressed by head",
+    summary="a fixed penalty: products of sinusoidal positions, divided by a factor for each head",
     flags=SandwichFlags,
 )
 class Sandwich(DistanceBias):

@@ -65,7 +65,7 @@ class ClippedDistances(ContentBias):
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`.
 
-        On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time of shifting rows.
+        On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time that shifting rows would take.
         """
         q = content.q
         keys = self.vectors_of("key", q)
@@ -114,7 +114,7 @@ class ClippedDistances(ContentBias):
         return torch.cat((x.narrow(dim, 0, 1).expand(sizes), x.narrow(dim, 0, near)), dim)
 
     def _rows(self, content: Content) -> Tensor:
-        """Row of the vectors for each query and key, (T, S) or (1|B, 1, T, S)."""
+        """Index of the vector for each query and key, (T, S) or (1|B, 1, T, S)."""
         steps = content.distances
         if steps is None:
             steps = distances(content.q.size(2), content.k.size(2), content.q.device)
@@ -130,8 +130,8 @@ class ClippedDistances(ContentBias):
 class ShawBias(ClippedDistances):
     """Learned a^K and a^V.
 
-    In a causal stack distances end at 0.  Later keys, visible under ``--full-context-alignment``,
-    count as distance 0, as with the T5 bias.
+    In a causal stack, the largest distance is 0.  Later keys, which queries see under
+    ``--full-context-alignment``, count as distance 0, as with the T5 bias.
     """
 
     key_table: nn.Embedding
@@ -142,7 +142,7 @@ class ShawBias(ClippedDistances):
         self.max_later = 0 if stack.causal else self.max_distance
         self.head_dim = stack.head_dim
         heads = stack.num_heads if options.shaw_per_head else 1
-        #: the tables, which are parameters key_table and value_table
+        #: names of the tables, without the ending ``_table`` of the parameters
         self.parts = ("key", "value") if options.shaw_values else ("key",)
         for part in self.parts:
             table = nn.Embedding(self.max_distance + 1 + self.max_later, heads * stack.head_dim)
@@ -165,5 +165,5 @@ class ShawBias(ClippedDistances):
         return table.view(table.size(0), -1, self.head_dim).transpose(0, 1)  # (N, H·D)
 
     def tables(self) -> Dict[str, Tensor]:
-        """a^K and, if there is one, a^V."""
+        """a^K as ``keys`` and, if there is one, a^V as ``values``."""
         return {f"{part}s": self.vectors_of(part, self.key_table.weight) for part in self.parts}

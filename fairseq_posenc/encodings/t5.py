@@ -1,4 +1,4 @@
-"""T5's relative position bias: one learned logit per bucket of distances and head.
+"""T5's relative position bias: a learned logit for each head and bucket of distances.
 
 Raffel et al., arXiv 1910.10683, section 2.1 (RoFormer Eq. 35; the relative part of TUPE-R):
 q_i · k_j + b_{bucket(j - i)}.  Short distances have a bucket each, longer ones share buckets of
@@ -28,17 +28,17 @@ class T5Flags:
         32, "number of buckets; encoders use half for each side", at_least=2, at_most=1_000_000
     )
     t5_max_distance: Optional[int] = setting(
-        128, "distance in tokens beyond which all share a bucket", at_least=2, at_most=2**31 - 1
+        128, "distance in tokens from which on all share a bucket", at_least=2, at_most=2**31 - 1
     )
     t5_products: Optional[bool] = setting(
         False,
-        "make the logit of a bucket from a vector, (r F^Q)·(r F^K) by head (tried in TUPE section "
-        "5), instead of learning it",
+        "compute the logits of a bucket from a learned vector r, as (r F^Q)·(r F^K) for each head "
+        "(tried in TUPE section 5), instead of learning them",
     )
 
 
 class BucketProducts(nn.Module):
-    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; our factor)."""
+    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r per bucket (TUPE section 5, with our factor)."""
 
     def __init__(self, num_buckets: int, stack: Stack) -> None:
         super().__init__()
@@ -67,8 +67,8 @@ def relative_position_bucket(
     >>> relative_position_bucket(distance, 32, 128, causal=False).tolist()
     [15, 10, 1, 0, 17, 26, 31]
 
-    All distances from *max_distance* on share the last bucket of their side.  If *causal*,
-    all buckets are for earlier keys, else each side has half of the buckets.  Distances are in
+    All distances from *max_distance* on share the last bucket of their side.  If *causal*, all
+    buckets are for earlier keys; if not, each side has half of the buckets.  Distances are in
     tokens; the result has the shape of *distance*.
     """
     first = torch.zeros_like(distance)
@@ -92,7 +92,7 @@ def relative_position_bucket(
     flags=T5Flags,
 )
 class T5Bias(DistanceBias):
-    """b_{bucket(j - i), h}, one table for all layers of the stack."""
+    """b_{bucket(j - i), h}, from one table for all layers of the stack."""
 
     constant_from: int
 
@@ -107,7 +107,7 @@ class T5Bias(DistanceBias):
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse buckets that leave no room for a logarithmic range."""
+        """Refuse numbers of buckets that leave no room for a logarithmic range."""
         buckets, longest = options.t5_num_buckets, options.t5_max_distance
         least = 2 if stack.causal else 4
         if buckets < least or buckets % 2:
@@ -119,7 +119,7 @@ class T5Bias(DistanceBias):
             )
 
     def by_distance(self, distances: Tensor) -> Tensor:
-        """b_{bucket(d)}, (H, N), of distances (N)."""
+        """b_{bucket(d)}, (H, N), for *distances* d (N)."""
         sizes = (self.num_buckets, self.constant_from)
         logits = self.table.weight if self.products is None else self.products()
         return F.embedding(relative_position_bucket(distances, *sizes, self.causal), logits).t()

@@ -5,7 +5,7 @@ Dai et al., arXiv 1901.02860, section 3.3 (RoFormer Eq. 34), with one u and one 
     α_ij = 1/√D · (q_i·k_j + q_i·(r_{i-j} W_kR) + u·k_j + v·(r_{i-j} W_kR))
     r_{d,2t} = sin(d / 10000^{2t/C}),  r_{d,2t+1} = cos(…)
 
-Every layer has its own W_kR, u and v.  Segment-level recurrence is ``--memory-length``.
+Every layer has its own W_kR, u and v.  ``--memory-length`` adds segment-level recurrence.
 """
 
 from typing import Optional, cast
@@ -35,7 +35,7 @@ class Sinusoids(DistanceVectors):
         if channels % 2:
             raise UsageError(
                 f"--position-encoding transformer_xl: {channels} channels of the {stack.side} are "
-                "odd; sines and cosines need an even number"
+                "an odd number; sines and cosines need an even number"
             )
 
     def forward(self, distances: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class TransformerXLBias(ContentBias):
             nn.init.normal_(parameter, std=0.02)  # as in the released code
 
     def project(self, vectors: Tensor) -> Tensor:
-        """r W_kR by heads, (H, N, D), of r (N, C)."""
+        """r W_kR by head, (H, N, D), for *vectors* r (N, C)."""
         return self.proj(vectors).view(vectors.size(0), *self.u.shape[::2]).transpose(0, 1)
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:

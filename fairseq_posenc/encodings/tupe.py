@@ -5,9 +5,9 @@ positions and words with words, each scaled by 1/sqrt(2D) (Eq. 7):
 
     α_ij = 1/√(2D) · (x_i W^Q)·(x_j W^K)  +  1/√(2D) · (p_i U^Q)·(p_j U^K)
 
-The second term is the same in every layer.  p is a learned table, layer norm is applied to it on
-use (section 3.3), and U^Q and U^K differ by head; as in the released code they have biases.  With
-``--untie-cls`` this is TUPE-A (Eq. 10), and ``tupe+t5`` is TUPE-R (Eq. 11).
+The second term is the same in every layer.  p is a row of a learned table, to which layer norm is
+applied on use (section 3.3); U^Q and U^K differ by head and, as in the released code, have biases.
+With ``--untie-cls``, ``tupe`` is TUPE-A (Eq. 10), and ``tupe+t5`` is TUPE-R (Eq. 11).
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class TupeFlags:
 
     tupe_free: Optional[bool] = setting(
         False,
-        "learn a separate logit for each pair of positions and head (tried in TUPE section 5), "
-        "instead of vectors and projections; memory is quadratic in the positions",
+        "learn a separate logit for each head and pair of positions (tried in TUPE section 5) "
+        "instead of vectors and projections; memory is quadratic in the number of positions",
     )
 
 
@@ -46,7 +46,7 @@ class UntiedPositions(SharedBias):
     """1/√(2D) · (LayerNorm(p_i) U^Q)·(LayerNorm(p_j) U^K) (Eq. 7).
 
     Under ``--untie-cls``, θ = 1/√(2D) · (p_θ U^Q)·(p_θ U^K) (section 3.3): p_θ1 is an additional
-    row, and p_θ2 is the row of position 0, which is otherwise unused because its correlations are
+    row, and p_θ2 is the row of position 0, which has no other use because its correlations are
     reset.  Under ``--tupe-free`` the logits are a table of all pairs of positions (section 5).
     """
 
@@ -81,7 +81,7 @@ class UntiedPositions(SharedBias):
         return torch.einsum("bthd,bshd->bhts", q, k)
 
     def cls_logits(self) -> Optional[Tensor]:
-        """θ1 and θ2 of every head, (2, H), or None if [CLS] is not untied."""
+        """θ1 and θ2 of every head, (2, H), or None if this encoding does not compute them."""
         if self.cls is None:
             return None
         p = torch.cat((self.cls.weight, self.table.weight[:1]))  # (2, C)
@@ -89,5 +89,5 @@ class UntiedPositions(SharedBias):
         return (q * self._heads(self.k_proj, p)).sum(dim=-1)
 
     def _heads(self, projection: nn.Module, p: Tensor) -> Tensor:
-        """LayerNorm(p) U of rows *p* (…, C), by heads: (…, H, D)."""
+        """LayerNorm(p) U for rows *p* (…, C), split by head: (…, H, D)."""
         return projection(self.norm(p)).view(*p.shape[:-1], -1, self.head_dim)

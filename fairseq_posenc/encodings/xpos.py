@@ -1,14 +1,14 @@
 """xPos: rotary positions whose products decay with the distance.
 
-Sun et al., arXiv 2212.10554.  A rotation by n·θ_i is combined with a
-scale, so that the product of a query at n and a key at m ≤ n decays, fast frequencies most:
+Sun et al., arXiv 2212.10554.  A rotation by n·θ_i is combined with a scale.  The product of a query
+at n and a key at m ≤ n therefore decays with n - m, at high frequencies most:
 
     q'_n = ζ^{n/B} · R_n q_n,    k'_m = ζ^{-m/B} · R_m k_m
     ζ_i = ((i-1) / (d/2) + γ) / (1 + γ),   i = 1 … d/2,   γ = 0.4,   B = 512
 
-The scales of queries fall and the scales of keys grow with the position.  With positions from 0 on,
-the scales leave the range of float16 at 4,532 tokens; here positions are counted from the middle of
-the longest sequence, which changes no product and lets scales use the range above and below 1.
+The scales of queries fall and those of keys grow with the position.  With positions from 0 on, they
+leave the range of float16 at 4,532 tokens.  Here positions are counted from the middle of the
+longest sequence, which changes no product and lets scales use the range above and below 1.
 """
 
 import math
@@ -32,14 +32,14 @@ RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}
 
 @dataclass
 class XposFlags(RotaryFlags):
-    """Flags of xPos, beside the flags of the rotary encoding."""
+    """Flags of xPos, in addition to those of the rotary encoding."""
 
     xpos_scale_base: Optional[float] = setting(
-        512.0, "B, the distance in tokens at which products have decayed by ζ", above=0, at_most=1e9
+        512.0, "B, the distance in tokens at which products are scaled by ζ", above=0, at_most=1e9
     )
     xpos_gamma: Optional[float] = setting(
         0.4,
-        "γ in ζ_i = ((i-1) / (d/2) + γ) / (1 + γ); a larger one decays less",
+        "γ in ζ_i = ((i-1) / (d/2) + γ) / (1 + γ); with a larger γ, products decay less",
         above=0,
         at_most=1e6,
     )
@@ -47,7 +47,7 @@ class XposFlags(RotaryFlags):
 
 @lru_cache(maxsize=None)  # constant
 def decays(dim: int, gamma: float, base: float, device: Optional[torch.device] = None) -> Tensor:
-    """log ζ_i / B for i = 1 … d/2, float64, with B = *base*.
+    """(log ζ_i) / B for i = 1 … d/2, float64, with B = *base*.
 
     >>> decays(4, 0.5, 1.0).exp()
     tensor([0.3333, 0.6667], dtype=torch.float64)
@@ -66,8 +66,8 @@ def check_range(options: Options, stack: Stack, dtype: torch.dtype) -> None:
         wider = ", or a wider type such as bfloat16" if dtype == torch.float16 else ""
         raise UsageError(
             f"--position-encoding xpos: over the {longest} positions of the {stack.side} its "
-            f"scales leave the range of {name}, which holds {most}; give fewer positions, or a "
-            f"larger --xpos-scale-base{wider}"
+            f"scales leave the range of {name}, which is enough for {most}; give fewer positions, "
+            f"or a larger --xpos-scale-base{wider}"
         )
 
 
@@ -102,8 +102,8 @@ class Xpos(Rotary):
         for flag, what in refused.items():
             if what:
                 raise UsageError(
-                    f"{flag}: xPos is defined without {what}; drop it, or give "
-                    "--position-encoding rotary"
+                    f"{flag}: xPos is defined without {what}; drop the flag, or "
+                    "give --position-encoding rotary"
                 )
         super().check(options, stack)
         check_range(options, stack, torch.float32)
@@ -113,7 +113,7 @@ class Xpos(Rotary):
         return None
 
     def exceeded(self, length: int) -> None:
-        """No warning: xPos is made for sequences longer than in training."""
+        """Do not warn: xPos is made for sequences longer than in training."""
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """ζ^{n/B} e^{i n θ} for queries and ζ^{-n/B} e^{i n θ} for keys.

@@ -1,7 +1,7 @@
-"""Formats of other toolkits and engines: importing from them, and exporting to them.
+"""Import of models from other toolkits, and export to other toolkits and inference engines.
 
-:mod:`~fairseq_posenc.exchange.formats` has the registry and the interfaces.  The first use of a
-name of this package registers the formats that are shipped.
+:mod:`~fairseq_posenc.exchange.formats` has the registry and the interfaces.  The first
+access to a name of this package registers the formats that come with the plug-in.
 """
 
 import importlib
@@ -20,11 +20,11 @@ _SHIPPED = (
     *("onnx", "tupe", "ctranslate2.export", "huggingface.translation"),
     *(f"huggingface.{name}" for name in _CLASSES),
 )
-#: The modules with the names of this package.
+#: The modules that define the public names of this package.
 _INTERFACES = ("formats", "exporter", "transfer", "native", "reader")
 
 
-def __getattr__(name: str) -> Any:  # on use, as parts of the package need no format
+def __getattr__(name: str) -> Any:  # lazy, as some modules here need no format
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:
         for module in _SHIPPED:
             importlib.import_module(f"{__name__}.{module}")

@@ -1,7 +1,7 @@
-"""Exporting: a model of ours is written to a temporary folder, checked, and moved into place.
+"""Export of our models: each is written to a temporary folder, checked, and moved into place.
 
-Some checkpoints are adapters: they are not whole models, but change one.  Formats whose exporter
-has a ``target`` can write adapters.
+A checkpoint can hold only an adapter, which changes a whole model.  An exporter that has a
+``target`` can write adapters.
 """
 
 import os
@@ -24,52 +24,52 @@ from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
 HEAD = Flag(
     "head",
-    "the head to export; lm: the language-model head; with onnx, features: no head",
+    "head to export; lm: the language-model head; features (only with onnx): no head",
     "NAME",
 )
-ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
+ABOUT = Flag("about", "a sentence about the training data, for the card", "TEXT")
 #: The flags of an exporter that writes a card.
-CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", nargs="+"))
-#: How text was prepared.
+CARD_FLAGS = (ABOUT, Flag("scores", "text files with scores, for the card", "FILE", nargs="+"))
+#: The flags of an exporter that say how text was prepared.
 SUBWORD_FLAGS = (
-    Flag("text_of", "the folder of a packed model that says how text was prepared", "FOLDER"),
-    Flag("subwords", "without --text-of: subwords of the training text (none)", choices=SUBWORDS),
-    Flag("subword_file", "merges, model of SentencePiece, or tokenizer", "FILE"),
+    Flag("text_of", "folder of a packed model whose text was prepared in the same way", "FOLDER"),
+    Flag("subwords", "kind of subwords, if not from --text-of (default: none)", choices=SUBWORDS),
+    Flag("subword_file", "BPE merges, SentencePiece model, or tokenizer folder", "FILE"),
 )
 
 
 class Exported(NamedTuple):
     """A model written in a foreign format."""
 
-    # what ``--verify`` compares with, or None if nothing can run the foreign model
+    # the written model as the reference for ``--verify``, or None if nothing can run it
     foreign: Optional[ForeignModel] = None
     notes: Sequence[str] = ()  # what the user should know
-    # the model that was written and its head (None: the language-model head); the export sets them
+    # the exported checkpoint and its head (None: the language-model head); ``whole`` sets both
     checkpoint: Any = None
     head: Optional[str] = None
 
     def compare(self, model: nn.Module) -> float:
-        """The largest difference between the logits of a loaded model and of the foreign one."""
+        """The largest difference between the logits of *model* and of the written model."""
         path, kind = self.checkpoint.path, self.checkpoint.kind
         return compare(model, kind, self.head, self.foreign, path)
 
 
-#: Writes a whole model, given a request and a folder.
+#: A function that writes a whole model, given a request and a folder.
 WritesWhole = Callable[[Wanted, str], Exported]
 
 
 class Adapter(NamedTuple):
-    """A kind of adapter: its checkpoints of this plug-in, and its folders of another toolkit."""
+    """A kind of adapter, as a checkpoint of this plug-in and as a folder of another toolkit."""
 
-    flags: Tuple[Flag, ...]  # flags of an export of an adapter
-    import_flags: Tuple[Flag, ...]  # flags of an import
-    is_checkpoint: Callable[[str], bool]  # whether a path is a checkpoint of an adapter alone
-    is_folder: Callable[[str], bool]  # whether a path is a foreign folder of an adapter alone
+    flags: Tuple[Flag, ...]  # the flags of ``export`` for adapters
+    import_flags: Tuple[Flag, ...]  # the flags of ``import`` for adapters
+    is_checkpoint: Callable[[str], bool]  # whether a path is the checkpoint of an adapter
+    is_folder: Callable[[str], bool]  # whether a path is a foreign folder of an adapter
     # writes an adapter, given the request, the function that writes a whole model, the class of
-    # transformers that loads the folder (or None), and an existing empty folder; returns what was
-    # written, and the largest difference of the logits if the request asks for it
+    # transformers that loads the folder (or None), and an existing empty folder; returns the
+    # written adapter and, with ``--verify``, the largest difference between the logits
     export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Exported, Optional[float]]]
-    # makes a temporary folder with the whole model: the base, changed by a foreign adapter
+    # makes a temporary folder with the whole model: the base, merged with a foreign adapter
     merged: Callable[[Wanted], ContextManager[str]]
 
 
@@ -77,44 +77,44 @@ ADAPTERS: List[Adapter] = []
 
 
 def adapter_in(wanted: Wanted, holds: Callable[[Adapter], bool]) -> Optional[Adapter]:
-    """The adapter that *wanted* names, or None for a whole model.
+    """The kind of the adapter at the path of *wanted*, or None for a whole model.
 
     Args:
-        holds: whether its path is an adapter of a given kind.
+        holds: whether this path is an adapter of the given kind.
 
     Raises:
-        UsageError: flags of an adapter were given for a whole model.
+        UsageError: the path is a whole model, but the request has flags for adapters.
     """
     found = next((each for each in ADAPTERS if holds(each)), None)
     for flag in () if found else (flag for each in ADAPTERS for flag in each.flags):
         if wanted.get(flag.name) is not None:
             raise UsageError(
-                f"{flag_of(flag.name)} {wanted.get(flag.name)}: {wanted.path} is no adapter, it "
-                "is a whole model; drop it"
+                f"{flag_of(flag.name)} {wanted.get(flag.name)}: is for adapters, but "
+                f"{wanted.path} is a whole model; drop it"
             )
     return found
 
 
 class CheckpointExporter(Exporter):
-    """Writes folders, given a masked language model or a language model of this plug-in."""
+    """Writes folders; :meth:`read` accepts masked and causal language models."""
 
     flags: Tuple[Flag, ...] = (VOCAB, HEAD)
-    #: the class of transformers that loads the folders, if one does; adapters need it
+    #: the class of transformers that loads the folders, or None; an adapter needs one
     target: Any = None
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
-        """Write a model.
+        """Write a model into *folder*.
 
         Args:
-            head: the name of the head to export, None for the language-model head.
+            head: the name of the head to export, or None for the language-model head.
 
         Raises:
-            UsageError: the format cannot express the model.
+            UsageError: the format cannot represent the model.
         """
         raise NotImplementedError
 
     def read(self, wanted: Wanted) -> NativeCheckpoint:
-        """Read the model that *wanted* names."""
+        """Load the checkpoint at the path of *wanted*."""
         return read_native(wanted.path, wanted.get("vocab"))
 
     def takes(self) -> Tuple[Flag, ...]:
@@ -143,7 +143,7 @@ class CheckpointExporter(Exporter):
         return Report(files, list(written.notes), difference, compared)
 
     def whole(self, wanted: Wanted, folder: str) -> Exported:
-        """Write a whole model."""
+        """Write a whole model into *folder*."""
         wanted, subwords, search = prepared(wanted)
         checkpoint = self.read(wanted)
         checkpoint = checkpoint._replace(
@@ -159,12 +159,12 @@ class CheckpointExporter(Exporter):
 
 
 def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[str]:
-    """The head to export, by the name given with ``--head``; None is the language-model head.
+    """The name of the head to export, or None for the language-model head.
 
-    Without a name, it is the only head that is not of pre-training, if there is one.
+    If *head* is None, the only head that is not for pre-training is chosen, if there is one.
 
     Raises:
-        UsageError: there is no head of this name, or several without a name given.
+        UsageError: the model has no such head, or *head* is None and the model has several heads.
     """
     known = [*checkpoint.heads(CLASSIFICATION_HEADS), *checkpoint.heads(TOKEN_HEADS)]
     usual = [name for name in known if f"{CLASSIFICATION_HEADS}{name}" not in PRETRAINING]
@@ -178,25 +178,25 @@ def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[s
     if head not in known:
         raise UsageError(
             f"--head {head}: {checkpoint.path} has {', '.join(known) or 'no classification head'}; "
-            "lm is the language-model head"
+            "give the name of one of its heads, or lm for the language-model head"
         )
     return head
 
 
 def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
-    """The request with the path of the checkpoint, how its text was prepared, and its search.
+    """The request with the path of a checkpoint file, its subwords, and its search settings.
 
     Args:
-        wanted: the request; its path can be a model folder, which tells all three.
+        wanted: the request; its path can be a model folder, from which all three are read.
 
     Raises:
-        UsageError: a folder does not tell them, or flags contradict each other.
+        UsageError: the model folder has no checkpoint, or flags contradict each other.
     """
     if not os.path.isdir(wanted.path):
         return wanted, subwords_of(wanted), SEARCH
     folder = read_model_folder(wanted.path, "export")
     if folder.checkpoint is None:
-        raise UsageError(f"{wanted.path}: has no {CHECKPOINT}; pack the checkpoint")
+        raise UsageError(f"{wanted.path}: has no {CHECKPOINT}; give the checkpoint itself")
     said = {
         "data": wanted.path,
         "source_lang": folder.text.source_lang,
@@ -208,7 +208,7 @@ def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
 
 
 def subwords_of(wanted: Wanted) -> Optional[Subwords]:
-    """The preparation of text that the flags of an export name; None if they name none."""
+    """How text was prepared, according to the flags of an export; None without such flags."""
     kind, file, folder = map(wanted.get, ("subwords", "subword_file", "text_of"))
     if folder is not None:
         if kind is not None or file is not None:
@@ -220,7 +220,7 @@ def subwords_of(wanted: Wanted) -> Optional[Subwords]:
         return None
     if kind is None or (SUBWORD_FILES[kind] is None) != (file is None):
         raise UsageError(
-            f"--subword-file {file}: belongs to --subwords subword-nmt, sentencepiece or "
-            f"transformers, which need one; --subwords is {kind}"
+            f"--subword-file {file}: --subwords subword-nmt, sentencepiece and "
+            f"transformers need this flag, and other kinds do not take it; --subwords is {kind}"
         )
     return Subwords(Text(subwords=kind, subword_file=file), file, file)

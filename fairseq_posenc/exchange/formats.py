@@ -1,12 +1,12 @@
-"""The registry of formats: what reads a foreign model, what writes one, and what both report.
+"""The registry of formats, the interfaces of importers and exporters, and their reports.
 
-A format is one file with an :class:`Importer`, an :class:`Exporter`, or both, and a call of
-:func:`register_format`, also in a user's own ``--user-dir``.  Reading yields settings and
-parameters by fairseq's names; writing takes a checkpoint of this plug-in.  Everything else (the
-checkpoint, dict.txt, temporary folders, the comparison of both models) is shared.
+A format is one Python file, also in a user's ``--user-dir``, that defines an :class:`Importer`, an
+:class:`Exporter`, or both, and calls :func:`register_format`.  An importer returns settings and
+parameters under fairseq's names; an exporter reads a checkpoint of this plug-in.  All formats share
+the code for checkpoints, dict.txt, temporary folders, and the comparison of both models.
 
-A setting with the role ``model`` is refused unless a format lists it as :class:`Expressible`, so a
-flag that is added later is refused until somebody lists it.
+An export refuses a setting with the role ``model`` that is not at its default unless the format
+lists it in :class:`Expressible`.  So a new flag is refused until somebody lists it.
 """
 
 from argparse import Namespace
@@ -23,60 +23,60 @@ from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.kinds import MASKED, Kind, Parameters, Settings
 
-#: Computes logits, given right-padded tokens (B, T), numbered as in fairseq, and segments (B, T):
-#: (B, T, V) in the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
+#: A function of right-padded tokens (B, T), numbered as in fairseq, and segments (B, T).  Its
+#: output: logits (B, T, V) in the order of fairseq's dictionary; (B, N) or (B, T, N) for a head.
 Logits = Callable[[Tensor, Tensor], Tensor]
 
 
 class ForeignModel(NamedTuple):
-    """A foreign model, as the reference for a converted one."""
+    """A foreign model that serves as the reference for its conversion."""
 
     logits: Logits  # computes its logits
-    description: str  # the implementation that computes them, for messages
-    # computes the logits of each further classification head, by its name
+    description: str  # the name of the implementation, for messages
+    # for each further classification head, by name, the function that computes its logits
     heads: Mapping[str, Logits] = MappingProxyType({})
 
 
 class Imported(NamedTuple):
     """A model read from a foreign format."""
 
-    settings: Settings  # flags of the model, by name
-    # its parameters by fairseq's names, rows of the vocabulary in fairseq's order
+    settings: Settings  # the settings of the model, by name
+    # the parameters under fairseq's names; rows of symbols are in the order of the dictionary
     parameters: Parameters
-    origin: Mapping[str, str]  # the foreign name of each parameter, for messages
+    origin: Mapping[str, str]  # file and foreign name of each parameter, for messages
     vocabulary: Vocabulary  # the symbols
-    # what ``--verify`` compares with, or None if nothing can run the foreign model
+    # the reference for ``--verify``, or None if nothing can run the foreign model
     foreign: Optional[ForeignModel] = None
     # name of the classification or token head of the foreign model, if any
     head: Optional[str] = None
     notes: Collection[str] = ()  # what the user should know
-    kind: Kind = MASKED  # what the model becomes
-    labels: Collection[str] = ()  # names of the classes of *head*, if they have some
+    kind: Kind = MASKED  # the kind of model that it becomes
+    labels: Collection[str] = ()  # names of the classes of *head*, if known
 
 
 class Flag(NamedTuple):
     """A flag of ``fairseq-posenc import`` or ``export`` that some formats take."""
 
-    name: str  # its name in :attr:`Wanted.options`; ``verify_file`` is ``--verify-file``
+    name: str  # its key in :attr:`Wanted.options`: ``verify_file`` for ``--verify-file``
     help: str  # what it does
-    metavar: Optional[str] = None  # the name of its value
-    choices: Optional[Tuple[str, ...]] = None  # the values that it can have, if these are few
+    metavar: Optional[str] = None  # the name of its value in the help
+    choices: Optional[Tuple[str, ...]] = None  # all possible values, if these are few
     nargs: Optional[str] = None  # the number of its values, as for ``ArgumentParser.add_argument``
-    # makes the value from what is on the command line, or raises a ValueError
+    # converts the argument on the command line into the value, or raises a ValueError
     read: Callable[[Any], Any] = lambda value: value
 
 
 class Wanted(NamedTuple):
-    """An import or export that a user asks for."""
+    """A user's request for an import or an export."""
 
-    path: str  # what is read: the foreign model, or the checkpoint
+    path: str  # the input: a foreign model or a checkpoint
     out: str  # the folder or file to write
-    verify: bool = False  # compare both models
-    # values of the format's flags, by the names of the flags
+    verify: bool = False  # whether to compare both models
+    # values of the format's flags, by :attr:`Flag.name`
     options: Mapping[str, Any] = MappingProxyType({})
 
     def get(self, name: str) -> Any:
-        """The value of a flag, or None."""
+        """The value of the flag *name*, or None if it is not set."""
         return self.options.get(name)
 
 
@@ -85,14 +85,14 @@ class Report(NamedTuple):
 
     files: List[str]  # the files written
     notes: List[str]  # what the user should know
-    difference: Optional[float] = None  # largest difference of the outputs, if they were compared
-    compared_with: str = ""  # the reference of that comparison
-    # the numbers of identical translations of a file and of all, if they were compared
+    difference: Optional[float] = None  # largest difference of outputs, if they were compared
+    compared_with: str = ""  # the reference for *difference*
+    # the number of identical translations and of all translations, if a file was translated
     same: Optional[Tuple[int, int]] = None
     quantization: str = "float32"  # type of the weights
 
     def lines(self) -> List[str]:
-        """The report as text."""
+        """The report as lines of text."""
         found = [f"note: {note}" for note in self.notes]
         if self.difference is not None:
             found.append(f"largest difference from {self.compared_with}: {self.difference:.2e}")
@@ -104,39 +104,39 @@ class Report(NamedTuple):
 class Importer:
     """Reads models of a format."""
 
-    #: Values of ``model_type`` in config.json for which projections have weights (C_in, C_out).
+    #: The values of ``model_type`` in config.json whose models store projections as (C_in, C_out).
     transposed: Collection[str] = ()
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """Read a model.
 
         Args:
-            vocab: its vocabulary, if that is not at the format's usual place.
+            vocab: the path of the vocabulary, or None for the format's usual path.
 
         Raises:
-            UsageError: a file is missing, damaged or of another kind, sizes do not match, or this
-                plug-in cannot express the model.
+            UsageError: a file is missing, damaged or of a wrong type, sizes do not match, or this
+                plug-in cannot represent the model.
         """
         raise NotImplementedError
 
 
 class Exporter:
-    """Writes models of a format; most exporters inherit from its subclass
-    :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`, which writes folders."""
+    """Writes models of a format; exporters that write folders inherit from the subclass
+    :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
 
-    #: The flags that it takes besides ``--verify``.
+    #: The flags that it accepts besides ``--verify``.
     flags: Tuple[Flag, ...] = ()
 
     def takes(self) -> Tuple[Flag, ...]:
-        """Its flags, and those of adapters if it can export them."""
+        """The exporter's own flags and, if it can export adapters, the flags for adapters."""
         return self.flags
 
     def export(self, wanted: Wanted) -> Report:
-        """Write a model, complete or not at all.
+        """Write a model; if this fails, nothing is written.
 
         Raises:
-            UsageError: the checkpoint cannot be read or expressed, *wanted.out* cannot be written,
-                or the two models differ by more than 1e-4; nothing is written then.
+            UsageError: the checkpoint cannot be read, the format cannot represent it, *wanted.out*
+                cannot be written, or the outputs of both models differ by more than 1e-4.
         """
         raise NotImplementedError
 
@@ -145,12 +145,12 @@ class Format(NamedTuple):
     """A registered format."""
 
     summary: str  # one clause for ``fairseq-posenc list``
-    importer: Optional[Importer] = None  # reads it, or None
-    exporter: Optional[Exporter] = None  # writes it, or None
+    importer: Optional[Importer] = None  # for ``import``, or None
+    exporter: Optional[Exporter] = None  # for ``export``, or None
 
     @property
     def ways(self) -> str:
-        """The commands that take it."""
+        """The commands that accept it, such as ``import and export``."""
         given = {"import": self.importer, "export": self.exporter}
         return " and ".join(name for name, way in given.items() if way is not None)
 
@@ -168,7 +168,7 @@ def register_format(
     """Add a format to ``fairseq-posenc import`` and ``export``.
 
     Args:
-        name: its name on the command line.
+        name: the name of the format on the command line.
         summary: one clause for ``fairseq-posenc list``.
 
     Raises:
@@ -182,17 +182,17 @@ def register_format(
 
 
 def format_for(command: str, name: str) -> Any:
-    """The importer or the exporter of a format, for the *command* ``import`` or ``export``."""
+    """The importer of a format for the *command* ``import``, its exporter for ``export``."""
     ways = {key: getattr(each, command + "er") for key, each in FORMATS.items()}
     if ways.get(name) is None:
         known = ", ".join(key for key, way in ways.items() if way is not None)
-        problem = f"this format has no {command}" if name in ways else "unknown format"
+        problem = f"this format does not support {command}" if name in ways else "unknown format"
         raise UsageError(f"{command} {name}: {problem}; expected one of {known}")
     return ways[name]
 
 
 def export_flags() -> Dict[Flag, List[str]]:
-    """The flags of all exporters, with the names of the formats that take each."""
+    """Each flag of the exporters, with the names of the formats that accept it."""
     takers: Dict[Flag, List[str]] = {}
     for name, entry in FORMATS.items():
         for flag in entry.exporter.takes() if entry.exporter else ():
@@ -201,18 +201,18 @@ def export_flags() -> Dict[Flag, List[str]]:
 
 
 def check_flags(name: str, wanted: Wanted) -> None:
-    """Refuse flags that have no effect on an export."""
+    """Refuse flags that the format *name* does not accept for an export."""
     for flag, takers in export_flags().items():
         value = wanted.get(flag.name)
         if value is not None and name not in takers:
             shown = " ".join(value) if isinstance(value, list) else value
             raise UsageError(
-                f"{flag_of(flag.name)} {shown}: is for export {' or '.join(takers)}, and has no "
+                f"{flag_of(flag.name)} {shown}: is for export {' or '.join(takers)} and has no "
                 f"effect on {name}; drop it"
             )
 
 
-#: Settings that show in the modules and parameters of a model, which formats read instead.
+#: Settings whose effect exporters read from the modules and parameters of a model.
 FROM_PARAMETERS = (
     *(f"{side}_{name}" for side in SIDES for name in ("layers", "embed_dim", "ffn_embed_dim")),
     *(f"{side}_{name}" for side in SIDES for name in ("attention_heads", "kv_heads")),
@@ -226,26 +226,26 @@ FROM_PARAMETERS = (
 
 
 class Expressible(NamedTuple):
-    """What a format can express."""
+    """The settings that a format can represent, and their values."""
 
     target: str  # the format, for messages
-    # names of settings of which every value can be expressed, or has no effect there
+    # names of settings that may have any value, because all are supported or have no effect
     any: Collection[str]
-    # by other settings, the values that can be expressed; a setting that is in neither collection
-    # needs its default, if it has an effect
+    # for further settings, by name, the supported values; a setting that is in neither collection
+    # must have its default, unless it has no effect in the model
     values: Mapping[str, Collection[Any]]
 
 
 def refuse_inexpressible(
     path: str, family: Family, settings: Mapping[str, Any], expressible: Expressible
 ) -> None:
-    """Refuse a checkpoint whose conversion would change what it computes.
+    """Refuse a checkpoint if its conversion would change the outputs of the model.
 
-    Flags registered by other packages are compared as well, so that none is dropped silently.  A
-    setting that the format does not name may have any value where it changes nothing.
+    Flags that other packages registered are checked, too, so that none is dropped silently.  A
+    setting that *expressible* does not list may have any value if it has no effect in this model.
 
     Raises:
-        UsageError: naming each flag that is lost, with the values that the format has.
+        UsageError: it names each unsupported flag, with the values that the format supports.
     """
     lost: Dict[str, Collection[Any]] = {}
     for setting in computing_fields(family.dataclass, Namespace(**settings)):

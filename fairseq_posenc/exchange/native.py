@@ -1,4 +1,4 @@
-"""What an export reads: a checkpoint of this plug-in or of fairseq, with its settings and task."""
+"""The input of an export: a checkpoint of this plug-in or of fairseq, its settings and task."""
 
 import dataclasses
 import os
@@ -25,22 +25,22 @@ from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.models import kinds
 from fairseq_posenc.serving.model_folder import Search
 
-VOCAB = Flag("vocab", "the vocabulary, if it is not beside the model", "FILE")
-DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
+VOCAB = Flag("vocab", "file with the vocabulary, if it is not next to the model", "FILE")
+DATA = Flag("data", "folder of the binary data, if it has moved since training", "DIR")
 #: The languages of a translation model.
 LANGUAGES = (
-    Flag("source_lang", "default: as in the checkpoint or the data", "LANG"),
-    Flag("target_lang", "default: as in the checkpoint or the data", "LANG"),
+    Flag("source_lang", "source language (default: from the checkpoint or the data)", "LANG"),
+    Flag("target_lang", "target language (default: from the checkpoint or the data)", "LANG"),
 )
 MODEL_OVERRIDES = Flag(
     "model_overrides",
-    "settings to change, such as \"{'rotary_scaling': 'linear'}\"",
+    "settings of the model to change, such as \"{'rotary_scaling': 'linear'}\"",
     "DICT",
     read=read_overrides,
 )
-#: fairseq-generate's search.
+#: The default search settings of fairseq-generate.
 SEARCH = Search(beam=5, lenpen=1.0)
-#: Ends of the names of buffers.
+#: Endings of the names of buffers.
 _BUFFERS = (".version", "._float_tensor")
 
 
@@ -48,34 +48,34 @@ class NativeCheckpoint(NamedTuple):
     """A model that an export can write, loaded from its file."""
 
     path: str  # the file
-    settings: kinds.Settings  # flags of the model by their current names, completed by defaults
+    settings: kinds.Settings  # flags of the model under their current names, with defaults
     parameters: kinds.Parameters  # in float32
-    symbols: List[str]  # the symbols in order, from ``<s>``
+    symbols: List[str]  # the symbols of the dictionary in order, ``<s>`` first
     dictionary: str  # the path of its dict.txt
-    kind: kinds.Kind = kinds.MASKED  # what it is
+    kind: kinds.Kind = kinds.MASKED  # the kind of the model
     task: Options = Namespace()  # the settings of the task that it was trained on
     data: Optional[str] = None  # the folder of its training data
     subwords: Optional[Subwords] = None  # how its text was prepared, if that is known
-    notes: Sequence[str] = ()  # what a user of an export should know
-    options: Mapping[str, Any] = MappingProxyType({})  # values of the flags of the export
-    search: Search = SEARCH  # the search of a translation model
-    loaded: Any = None  # the model with its task, as the loader has them
+    notes: Sequence[str] = ()  # notes for the user of the export
+    options: Mapping[str, Any] = MappingProxyType({})  # values of the export's flags
+    search: Search = SEARCH  # search settings of a translation model
+    loaded: Any = None  # the model and its task, as the loader returns them
 
     @property
     def dictionaries(self) -> Dict[str, Dictionary]:
-        """The dictionaries by side, the same one except in translation models."""
+        """The dictionary of each side; only translation models can have two different ones."""
         task = self.loaded.task
         return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
 
     def load(self, path: str, changes: Mapping[str, Any]) -> nn.Module:
-        """This model, or another with the same dictionaries and *changes* of its settings."""
+        """The model in file *path*; *changes* of settings apply unless it is this checkpoint."""
         same = path == self.path
         loaded = self.loaded if same else _load(path, self.kind, changes, self.loaded.task)
         model: nn.Module = loaded.model
         return model
 
     def heads(self, prefix: str) -> List[str]:
-        """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
+        """Names of the heads with parameters under *prefix*, such as :data:`TOKEN_HEADS`."""
         names = [name[len(prefix) :] for name in self.parameters if name.startswith(prefix)]
         return list(dict.fromkeys(name.split(".")[0] for name in names))
 
@@ -87,7 +87,7 @@ def load(path: str, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Modu
 
 
 def task_with(dictionary: str, kind: kinds.Kind) -> loader.BareTask:
-    """The task of a kind of models, with a dict.txt and without data."""
+    """A task for models of *kind*, with the dictionary in a dict.txt and without data."""
     cfg = TASK_DATACLASS_REGISTRY[kind.task](_name=kind.task)
     return loader.BareTask(cfg, read_dictionary(dictionary, kind.adds_mask))
 
@@ -99,14 +99,14 @@ def _load(
     task: Any = None,
     remedy: str = loader.REMEDY,
 ) -> loader.Loaded:
-    """Load a model with all heads and *changes* of its settings, for one text in a sample."""
+    """Load a model with all its heads and *changes* to its settings, for one text per sample."""
     heads = {"load_checkpoint_heads": True} if kind is kinds.MASKED else {}
     alone = {field.name: field.metadata["default"] for field in _not_alone(kind)}
     return loader.load(path, {**heads, **changes, **alone}, task=task, remedy=remedy)
 
 
 def _not_alone(kind: kinds.Kind) -> List["dataclasses.Field[Any]"]:
-    """Settings that matter only for several texts in a sample; foreign models read one."""
+    """Settings that matter only if a sample has several texts; foreign models read one text."""
     fields = dataclasses.fields(kind.family.dataclass)
     return [field for field in fields if field.metadata.get("alone")]
 
@@ -114,7 +114,7 @@ def _not_alone(kind: kinds.Kind) -> List["dataclasses.Field[Any]"]:
 def _native(
     loaded: loader.Loaded, kind: kinds.Kind, saved: kinds.Settings, dictionary: str, task: Options
 ) -> NativeCheckpoint:
-    """A loaded model, with its settings in training, its dict.txt, and the settings of its task."""
+    """Combine a loaded model, its settings in training (*saved*), its dict.txt and its *task*."""
     given = {  # fairseq's enumerations become plain values
         name: value.value if isinstance(value, Enum) else value
         for name, value in loaded.settings.items()
@@ -141,14 +141,14 @@ def _native(
 
 
 def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
-    """Read a masked language model or a language model of this plug-in, with its dictionary.
+    """Load a masked language model, or a causal one of this plug-in, with its dictionary.
 
     Args:
-        dictionary: its dict.txt, if that is neither beside it nor in its training data.
+        dictionary: the path of its dict.txt, or None to search its folder and its training data.
 
     Raises:
-        UsageError: it is not such a model, its parameters do not fit its settings, or
-            the dictionary is missing or has another size.
+        UsageError: the checkpoint has a different kind of model, its parameters do not fit its
+            settings, or the dictionary is missing or has a different size.
     """
     checkpoint, settings, name, kind = kinds.read_trained(path, lazy=True)
     saved = checkpoint["model"]
@@ -156,7 +156,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     if kind is None or not ours or kind.embedding not in saved:
         raise UsageError(
             f"{path}: is not a masked language model or a language model of this plug-in (its "
-            f"model is {name}); give a checkpoint of --arch {kinds.MASKED.arch} or "
+            f"architecture is {name}); give a checkpoint of --arch {kinds.MASKED.arch} or "
             f"{kinds.CAUSAL.arch}, or of one of their presets"
         )
     dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
@@ -164,8 +164,8 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     rows, symbols = len(saved[kind.embedding]), len(task.source_dictionary)
     if symbols != rows:
         raise UsageError(
-            f"{path}: has {rows} token embeddings, but {dictionary} and fairseq's special symbols "
-            f"make {symbols}; give the right dictionary with --vocab"
+            f"{path}: has {rows} token embeddings, but {dictionary} has {symbols} symbols, "
+            "including fairseq's special ones; give the correct dictionary with --vocab"
         )
     loaded = _load(path, kind, {}, task)  # refuses damaged parameters
     found = _native(loaded, kind, settings, dictionary, task_of(checkpoint))
@@ -176,14 +176,14 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
 
 
 def _pretraining_heads(saved: kinds.Parameters, parameters: kinds.Parameters) -> Sequence[str]:
-    """Notes on heads of pre-training in a file; removes those that no class has."""
+    """Return notes on the pre-training heads in a file; remove heads that no format supports."""
     notes = []
     for module, flag in PRETRAINING.items():
         names = [name for name in saved if name.startswith(f"{module}.")]
         name = module.partition(kinds.CLASSIFICATION_HEADS)[2]
         if names and name:
             notes.append(
-                f"the head {name}, which only {flag} needs, is left out without --head {name}"
+                f"the head {name}, which only {flag} needs, is left out; --head {name} exports it"
             )
         elif names:
             notes.append(f"{module}, which only {flag} needs, is left out")
@@ -198,13 +198,13 @@ def read_source(
     """Load a model of this plug-in or of fairseq, with its heads and the task in its file.
 
     Args:
-        wanted: the request; its checkpoint is a file.
+        wanted: the request, with the path of a checkpoint file.
         target: the format, for messages.
         accepted: the kinds of models that can be written.
 
     Raises:
-        UsageError: it cannot be read, is of another kind, or was trained on a task with inputs of
-            another kind, or a folder of data is missing.
+        UsageError: the checkpoint cannot be read, its kind is not in *accepted*, the format does
+            not support the inputs of its task, or a folder of data is missing.
     """
     path, data = wanted.path, wanted.get("data")
     if data is not None and not os.path.isdir(data):
@@ -216,22 +216,22 @@ def read_source(
     overrides = dict(wanted.get("model_overrides") or {})
     flags = {flag.name: wanted.get(flag.name) for flag in (DATA, *LANGUAGES)}
     overrides.update({name: value for name, value in flags.items() if value is not None})
-    remedy = "give by --data the folder that it was trained on"
+    remedy = "give --data the folder of its training data"
     if kind is kinds.TRANSLATION:
-        remedy += ", with --source-lang and --target-lang if it has nothing but the dictionaries"
+        remedy += ", and also give --source-lang and --target-lang if it has only dictionaries"
     loaded = _load(path, kind, overrides, remedy=remedy)
     task = task_settings(loaded.task)
     name = option(task, "_name") or option(task, "task")
     if name not in kind.tasks:
         raise UsageError(
             f"{path}: was trained with --task {name}, whose inputs {target} cannot reproduce; "
-            f"it can reproduce those of {' or '.join(kind.tasks)}"
+            f"give a checkpoint of --task {' or '.join(kind.tasks)}"
         )
     return _native(loaded, kind, settings, "", task)
 
 
 def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
-    """Load a translation model; ``position_encoding`` is that of both sides if they agree."""
+    """Load a translation model; ``position_encoding`` alone is set if both sides agree."""
     found = read_source(wanted, target, [kinds.TRANSLATION])
     encodings = encodings_by_side(found.settings)
     same = encodings["encoder"] == encodings["decoder"]

@@ -1,9 +1,9 @@
-"""Exporting masked language models, and classifiers made of them, to ONNX.
+"""Export of masked language models, and of classifiers made from them, to ONNX.
 
-The graph takes ``tokens`` (B, T), numbered as in dict.txt and padded on either side, of any batch
-size and length, and returns ``logits``.  It is recorded by tracing, which all supported versions of
-PyTorch can.  Where the model branches on values, ``torch.jit.is_tracing()`` selects the branch that
-is right for all.
+The graph takes ``tokens`` (B, T), numbered as in dict.txt, and returns ``logits``.  It accepts any
+batch size and length, and padding on either side.  It is recorded by tracing, which all supported
+versions of PyTorch offer.  Where the model branches on values, ``torch.jit.is_tracing()`` selects
+the branch that is correct for all values.
 """
 
 import dataclasses
@@ -26,22 +26,22 @@ from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 from fairseq_posenc.models.kinds import MASKED, PAD, Settings
 
 NAME = "onnx"
-#: The value of ``--head`` for the features before any head.
+#: The value of ``--head`` that exports the output of the encoder, without a head.
 FEATURES = "features"
-#: Version of the operators; PyTorch 1.12 does not write the later one.
+#: The version of ONNX operators (opset); PyTorch 1.12 cannot write version 17.
 OPSET = 17 if TORCH_VERSION >= (1, 13) else 16
-#: Bytes of parameters that one file can hold.
+#: The number of bytes of parameters that one file can hold.
 LIMIT = 2 * 10**9
 #: Largest number of tokens in the example that is traced.
 EXAMPLE = 7
 
 
 class OneHead(nn.Module):
-    """A masked language model with one of its heads, and what a program must know to feed it.
+    """A masked language model with one of its heads, and facts for preparing its input.
 
     Args:
-        head: its name, None for the language-model head, or :data:`FEATURES`.
-        symbols: the symbols of the tokens, in order.
+        head: the name of the head, None for the language-model head, or :data:`FEATURES`.
+        symbols: the symbols of the dictionary, in order.
     """
 
     def __init__(self, model: Any, head: Optional[str], symbols: List[str]) -> None:
@@ -54,7 +54,7 @@ class OneHead(nn.Module):
         self.eval()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (B, T, V) or (B, T, N), classes (B, N) or features (B, T, C) of tokens (B, T)."""
+        """Logits (B, T, V), (B, T, N) or (B, N), or features (B, T, C), for tokens (B, T)."""
         heads = {"features_only": self.features, "classification_head_name": self.head}
         return self.model(tokens, **heads)[0]
 
@@ -65,7 +65,7 @@ class ONNXExporter(formats.Exporter):
     flags = (native.VOCAB, HEAD)
 
     def export(self, wanted: formats.Wanted) -> formats.Report:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`; ``features`` is a head, too."""
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`; *head* can be ``features``."""
         needed_by = f"export {NAME}"
         import_extra("onnx", needed_by)
         runtime = import_extra("onnxruntime", f"{needed_by} --verify") if wanted.verify else None
@@ -83,7 +83,7 @@ class ONNXExporter(formats.Exporter):
         if size > LIMIT:
             raise UsageError(
                 f"{wanted.path}: has {size / 1e9:.1f} GB of parameters in float32; an ONNX file "
-                f"holds {LIMIT / 1e9:g} GB"
+                f"holds at most {LIMIT / 1e9:g} GB"
             )
         graph = record(exported, wanted.path)
         difference, description = None, ""
@@ -92,29 +92,29 @@ class ONNXExporter(formats.Exporter):
             difference = _compare(exported, runner(runtime, graph), wanted.path, description)
         with replace_file(wanted.out) as partial:
             partial.write_bytes(graph)
-        note = "the output is that of " + ("the language-model head" if head is None else head)
+        note = "the exported output: " + ("the language-model head" if head is None else head)
         return formats.Report([wanted.out], [note, *checkpoint.notes], difference, description)
 
 
 def refuse_untraceable(path: str, settings: Settings) -> None:
-    """Refuse a model whose flags say that one graph cannot serve texts of every length."""
+    """Refuse a model whose flags rule out one graph for texts of every length."""
     fields = {each.name: each.metadata for each in dataclasses.fields(MASKED.family.dataclass)}
     limited = {name: data["traceable"] for name, data in fields.items() if data.get("traceable")}
     values = {name: known() if callable(known) else known for name, known in limited.items()}
-    target = "a graph of ONNX, which serves texts of every length,"
+    target = "an ONNX graph, which must serve texts of every length,"
     expressible = formats.Expressible(target, fields.keys() - values.keys(), values)
     formats.refuse_inexpressible(path, MASKED.family, settings, expressible)
 
 
 def record(exported: OneHead, path: str) -> bytes:
-    """The content of the file, or a UsageError if an operation has no counterpart in ONNX."""
+    """Trace the model and return the content of the file; refuse operations that ONNX lacks."""
     tokens, _ = sample(len(exported.symbols), min(EXAMPLE, exported.longest), 0)
     axes = {"tokens": {0: "batch", 1: "length"}, "logits": {0: "batch"}}
     if exported.by_token:
         axes["logits"][1] = "length"
     options: Any = {}
     if "dynamo" in inspect.signature(torch.onnx.export).parameters:
-        options["dynamo"] = False  # the later exporter needs PyTorch 2.6 or newer
+        options["dynamo"] = False  # the newer exporter needs PyTorch 2.6 or later
     getattr(torch._C, "_jit_set_onnx_log_enabled", bool)(False)  # the log would print whole graphs
     graph: Any = io.BytesIO()
     try:
@@ -138,7 +138,7 @@ def record(exported: OneHead, path: str) -> bytes:
         ) from error
     onnx = import_extra("onnx", f"export {NAME}")
     model = onnx.load_from_string(graph.getvalue())
-    facts = {  # what a program must know to prepare the input
+    facts = {  # facts for programs that prepare the input
         "position_encoding": exported.encoding,
         "max_positions": str(exported.longest),
         "padding": str(PAD),
@@ -159,10 +159,10 @@ def runner(runtime: Any, graph: bytes) -> Callable[[Tensor], Tensor]:
 def _compare(
     exported: OneHead, run: Callable[[Tensor], Tensor], path: str, description: str
 ) -> float:
-    """The largest difference of the outputs, padding excluded.
+    """The largest difference between the outputs of both models, padding excluded.
 
-    The batches have other sizes and lengths than the example, and padding on the right, on the left
-    and nowhere.
+    The batches differ from the traced example in size and length.  They are padded on the right, on
+    the left, or not at all.
     """
     say_on_terminal("comparing the two models")
     right, _ = sample(len(exported.symbols), exported.longest, 0)
@@ -180,6 +180,6 @@ def _compare(
 
 formats.register_format(
     NAME,
-    summary="a file that onnxruntime runs; masked language models and classifiers",
+    summary="a file for onnxruntime: masked language models and classifiers",
     exporter=ONNXExporter(),
 )

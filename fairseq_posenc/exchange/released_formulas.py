@@ -1,8 +1,8 @@
-"""RoFormerV2, GAU-alpha and TUPE as released, computed from their formulas in float64.
+"""Reference implementations of the released RoFormerV2, GAU-alpha and TUPE, in float64.
 
-This code is deliberately independent of the package's layers: ``--verify`` compares them with it,
-since transformers has none of these models.  Each sequence is computed separately, and in the first
-two models without its padding, which all released versions mask.
+This code is deliberately independent of the package's layers: ``--verify`` compares the layers with
+this code, since transformers has none of these models.  Each sequence is computed separately.  The
+released models mask padding; here, padding is removed in RoFormerV2 and GAU-alpha.
 
 RoFormer, Su et al., Neurocomputing 568, 2024, Eq. 5 to 8 (in arXiv 2104.09864, 13 to 16);
 "Implementation and Experiments for GAU-based Model", Liu (called GAU below), sections 2.3 and 4.1;
@@ -26,7 +26,7 @@ Entries = Dict[str, Any]
 _PAD = 1
 _STACK = "decoder.sentence_encoder."
 
-#: Attention weights from logits of T keys each (GAU sections 2.3 and 3.2).
+#: Functions from logits (T, T) to attention weights (T, T) (GAU sections 2.3 and 3.2).
 NORMALISERS: Dict[str, Callable[[Tensor], Tensor]] = {
     "softmax_plus": lambda a: (a * math.log(len(a)) / math.log(512)).softmax(-1),
     "softmax": lambda a: a.softmax(-1),
@@ -41,12 +41,12 @@ def encoder_model(
     order: Tensor,
     output: str,
 ) -> ForeignModel:
-    """A model of :func:`gated_layer` or :func:`transformer_layer`.
+    """A reference model with layers of :func:`gated_layer` or :func:`transformer_layer`.
 
     Args:
         order: the foreign number of each symbol of fairseq's dictionary, (V,).
-        output: the projection: ``classifier``, for the first position, or the name of one for every
-            token; without such a parameter, the embedding is the projection.
+        output: ``classifier``, for the classifier of the first position, or the name of the output
+            projection for every token; if this weight is absent, the embedding replaces it.
     """
     prefix = entries["model_type"] + "."
     given = {key: value for key, value in entries.items() if value is not None}
@@ -69,12 +69,12 @@ def encoder_model(
             rows.append(padded)
         return torch.stack(rows)
 
-    name = "the released model's formulas in float64 (transformers has no such class)"
+    name = "the released model, computed in float64 (transformers has no such class)"
     return ForeignModel(logits, name)
 
 
 def gated_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
-    """A gated attention unit with its norm, (T, C) to (T, C) (GAU section 4.1)."""
+    """The output (T, C) of a gated attention unit and its norm for x (T, C) (GAU section 4.1)."""
     width, size = entries["intermediate_size"], entries["attention_key_size"]
     inner = x @ model[name + "gau.i_dense.weight"].t()
     inner = inner * inner.sigmoid()
@@ -89,7 +89,7 @@ def gated_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor
 
 
 def transformer_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
-    """A layer of RoFormerV2, (T, C) to (T, C), one head at a time."""
+    """The output (T, C) of a layer of RoFormerV2 for x (T, C), computed head by head."""
     eps, size = entries["layer_norm_eps"], x.size(1) // entries["num_attention_heads"]
     q, k, v = (
         x @ model[f"{name}attention.self.{part}.weight"].t() for part in ("query", "key", "value")
@@ -112,7 +112,7 @@ def _norm(x: Tensor, eps: float) -> Tensor:
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Rotate channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
+    """Rotate channels 2i and 2i + 1 of x (T, D) at position m by the angle m · 10000^(-2i/D)."""
     positions = torch.arange(len(x), dtype=x.dtype)
     rates = 10000.0 ** -(torch.arange(0, x.size(1), 2, dtype=x.dtype) / x.size(1))
     turns = torch.polar(torch.ones(()).to(x), positions[:, None] * rates)
@@ -121,12 +121,12 @@ def _rotate(x: Tensor) -> Tensor:
 
 
 class ReleasedTUPE:
-    """A released TUPE model; symbols are numbered as in its own dictionary.
+    """A released TUPE model; tokens are numbered as in the dictionary of the release.
 
     Args:
-        parameters: the parameters, by their released names.
-        flags: reads ``encoder_attention_heads``, ``activation_fn``, ``encoder_normalize_before``,
-            ``pooler_activation_fn``, ``max_rel_pos`` and ``attn_scale_factor``.
+        parameters: the parameters, under their released names.
+        flags: a mapping with ``encoder_attention_heads``, ``activation_fn``, ``max_rel_pos``,
+            ``encoder_normalize_before``, ``pooler_activation_fn`` and ``attn_scale_factor``.
     """
 
     def __init__(self, parameters: ForeignParameters, flags: Mapping[str, Any]) -> None:
@@ -135,7 +135,7 @@ class ReleasedTUPE:
         self.activation = utils.get_activation_fn(flags["activation_fn"])
 
     def features(self, tokens: Tensor) -> Tensor:
-        """Output of the encoder (B, T, C) for tokens (B, T)."""
+        """Output (B, T, C) of the encoder for tokens (B, T)."""
         bias = self._bias(tokens.size(1))
         return torch.stack([self._states(row, bias) for row in tokens])
 
@@ -158,21 +158,21 @@ class ReleasedTUPE:
         return F.linear(x, self.parameters[name + ".weight"], self.parameters[name + ".bias"])
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
-        """The layer norm of a name, if there is one."""
+        """x after the layer norm *name*; x itself if the model has no such norm."""
         if name + ".weight" not in self.parameters:
             return x
         weight, bias = (self.parameters[f"{name}.{part}"] for part in ("weight", "bias"))
         return F.layer_norm(x, weight.shape, weight, bias)
 
     def _bias(self, length: int) -> Tensor:
-        """Content-free logits (H, T, T)."""
+        """The logits (H, T, T) that depend on positions alone."""
         heads, factor = self.flags["encoder_attention_heads"], self.flags["attn_scale_factor"]
         rows = self._norm(_STACK + "pos_ln", self.parameters[_STACK + "pos.weight"][: length + 1])
         if _STACK + "pos_proj.weight" in self.parameters:
             q, k = self._linear(_STACK + "pos_proj", rows).chunk(2, dim=-1)
         else:
             q, k = (self._linear(f"{_STACK}pos_{side}_linear", rows) for side in "qk")
-        # rows 0 and 1, each with itself, give θ1, from [CLS], and θ2, to [CLS]
+        # q · k of row 0 is θ1, for queries at [CLS]; q · k of row 1 is θ2, for keys at [CLS]
         pairs = [(i, j) for i in range(length) for j in range(length)]
         row = [0 if i == 0 else 1 if j == 0 else i + 1 for i, j in pairs]
         column = [0 if i == 0 else 1 if j == 0 else j + 1 for i, j in pairs]
@@ -190,7 +190,7 @@ class ReleasedTUPE:
         return bias.view(heads, length, length)
 
     def _states(self, tokens: Tensor, bias: Tensor) -> Tensor:
-        """Output of the encoder (T, C) for one sequence (T,)."""
+        """Output (T, C) of the encoder for one sequence (T,)."""
         before, padding = self.flags["encoder_normalize_before"], tokens.eq(_PAD)
         x = self.parameters[_STACK + "embed_tokens.weight"][tokens]
         x = self._norm(_STACK + "emb_layer_norm", x).masked_fill(padding.unsqueeze(1), 0.0)
@@ -208,7 +208,7 @@ class ReleasedTUPE:
         return self._norm(_STACK + "emb_out_layer_norm", x)
 
     def _attention(self, name: str, x: Tensor, bias: Tensor, padding: Tensor) -> Tensor:
-        """Multi-head attention of one sequence (T, C) with content-free logits (H, T, T)."""
+        """Multi-head attention in one sequence x (T, C), with *bias* (H, T, T) in the logits."""
         weight, offset = (self.parameters[f"{name}in_proj_{kind}"] for kind in ("weight", "bias"))
         parts = (x @ weight.t() + offset).chunk(3, -1)
         divisor = math.sqrt(self.flags["attn_scale_factor"] * x.size(1) / len(bias))

@@ -1,7 +1,7 @@
-"""Importing: a foreign model is read, written to a temporary folder, checked, and moved into place.
+"""Import of foreign models: each is written to a temporary folder, checked, and moved into place.
 
-The checkpoints are like those that ``fairseq-train`` writes for ``posenc_masked_lm``, ``posenc_lm``
-and ``posenc_transformer``, but without optimiser state: all fairseq commands, averaging,
+The checkpoints are like those of ``fairseq-train`` for ``posenc_masked_lm``, ``posenc_lm`` and
+``posenc_transformer``, but have no optimiser state.  All fairseq commands, averaging,
 ``--restore-file`` and ``--finetune-from-model`` accept them.
 """
 
@@ -30,11 +30,11 @@ from fairseq_posenc.models.segments import PAIRS
 def new_checkpoint(
     settings: kinds.Settings, data: str, kind: kinds.Kind = kinds.MASKED
 ) -> Checkpoint:
-    """A checkpoint in fairseq's format, before the first update and without parameters.
+    """A checkpoint in fairseq's format, as before the first update, without parameters.
 
     Args:
-        settings: the flags that differ from the defaults.
-        data: the folder with dict.txt, as given to ``fairseq-train``.
+        settings: the settings of the model that differ from their defaults.
+        data: the folder with dict.txt, the data folder of ``fairseq-train``.
     """
     flags = ["--task", kind.task, "--criterion", kind.criterion[0], "--arch", kind.arch]
     args = options.parse_args_and_arch(
@@ -47,7 +47,7 @@ def new_checkpoint(
     for name, language in zip(("source_lang", "target_lang"), kind.languages):
         cfg.task[name] = language
     if kind is kinds.MASKED and cfg.model.num_segments > 1:
-        cfg.model.segments = PAIRS  # as these models were trained
+        cfg.model.segments = PAIRS  # as such foreign models were trained
     done = {"criterion_name": kind.criterion[1], "optimizer_name": None}
     epoch = {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
     return {
@@ -65,7 +65,7 @@ def flags_of(settings: kinds.Settings, kind: kinds.Kind = kinds.MASKED) -> str:
     """The command-line flags of a model, for training it further."""
     words = ["--arch", kind.arch]
     for name, value in kind.changed(settings).items():
-        if value is False:  # no flag turns off a default
+        if value is False:  # no flag sets a default of True to False
             words.append(f"(with fairseq-hydra-train: model.{name}=false)")
         else:
             words += [flag_of(name)] + ([] if value is True else [str(value)])
@@ -73,9 +73,9 @@ def flags_of(settings: kinds.Settings, kind: kinds.Kind = kinds.MASKED) -> str:
 
 
 def build(checkpoint: Checkpoint, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
-    """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
+    """Build the model that the settings of *checkpoint* describe, with a dict.txt.
 
-    Its parameters are the same on every call.
+    Its random initial parameters are the same on every call.
     """
     cfg = OmegaConf.create(checkpoint["cfg"])
     with torch.random.fork_rng(devices=[]):
@@ -84,7 +84,7 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: kinds.Kind = kinds.MASK
 
 
 def import_flags() -> Dict[formats.Flag, List[str]]:
-    """The flags of all importers, with the names of the formats that take each."""
+    """Each flag of the importers, with the names of the formats that accept it."""
     flags = (native.VOCAB, *(flag for each in ADAPTERS for flag in each.import_flags))
     return {
         flag: [name for name, entry in formats.FORMATS.items() if entry.importer] for flag in flags
@@ -95,11 +95,11 @@ def import_checkpoint(importer: formats.Importer, wanted: formats.Wanted) -> for
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
-        wanted: what was asked for; the foreign model can be an adapter, which is merged.
+        wanted: the request; if the foreign model is an adapter, it is merged with its base model.
 
     Raises:
-        UsageError: the source cannot be read or expressed, *wanted.out* cannot be written to, or
-            the two models differ by more than 1e-4; nothing is written then.
+        UsageError: the source cannot be read or represented, *wanted.out* cannot be written, or the
+            outputs of both models differ by more than 1e-4.  Then nothing is written.
     """
     source = wanted.path
     refuse_own_source(wanted.out, source if os.path.isdir(source) else os.path.dirname(source))
@@ -125,7 +125,7 @@ def import_checkpoint(importer: formats.Importer, wanted: formats.Wanted) -> for
             if wanted.verify:
                 difference = compare(model, kind, imported.head, foreign, whole)
             files = [os.path.join(wanted.out, name) for name in files_in(side)]
-    flags = f"flags to pre-train it further: {flags_of(imported.settings, kind)}"
+    flags = f"flags to pre-train the model further: {flags_of(imported.settings, kind)}"
     description = foreign.description if foreign and wanted.verify else ""
     return formats.Report(files, [*imported.notes, flags], difference, description)
 
@@ -133,7 +133,7 @@ def import_checkpoint(importer: formats.Importer, wanted: formats.Wanted) -> for
 def _complete(
     imported: formats.Imported, checkpoint: Checkpoint, dictionary: str
 ) -> kinds.Parameters:
-    """All parameters of the model that *checkpoint* describes, in its order."""
+    """All parameters of the model that *checkpoint* describes, in the model's order."""
     kind = imported.kind
     model = build(checkpoint, dictionary, kind)
     trained = {name for name, _ in model.named_parameters() if not name.startswith(kind.head)}
@@ -141,14 +141,14 @@ def _complete(
     for name, value in model.state_dict().items():
         given = imported.parameters.get(name)
         if given is None and name in trained:
-            raise UsageError(f"{name}: the source has no counterpart of this parameter")
+            raise UsageError(f"{name}: the foreign model has no counterpart of this parameter")
         if given is not None and given.shape != value.shape:
             raise UsageError(
                 f"{imported.origin[name]} has size {size_of(given)}, but the settings "
-                f"beside it require {size_of(value)}"
+                f"of the model require {size_of(value)}"
             )
         parameters[name] = value if given is None else given
-    parameters.update(imported.parameters)  # heads, which fairseq adds while it loads
+    parameters.update(imported.parameters)  # with heads, which fairseq adds when it loads a model
     output = kind.head + "weight"
     if output not in imported.parameters:
         parameters[output] = parameters[kind.embedding]

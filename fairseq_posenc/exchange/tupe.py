@@ -1,9 +1,9 @@
-"""TUPE as its authors released it, in checkpoints of fairseq 0.9.
+"""Import of TUPE as its authors released it, in checkpoints of fairseq 0.9.
 
-TUPE, Ke, He, Liu, arXiv 2006.15595.  Row 0 of their position table holds p_θ1 (section 3.3), and
-position t is row t + 1.  In TUPE-R the relative part has separate values for [CLS], in two rows of
-its table that no distance uses; this corresponds to ``--cls-reset each``.  Their dictionary starts
-with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
+TUPE, Ke, He, Liu, arXiv 2006.15595.  Row 0 of the released position table holds p_θ1 (section 3.3);
+row t + 1 belongs to position t.  In TUPE-R, two rows of the table of relative biases belong to
+[CLS] instead of a distance; this corresponds to ``--cls-reset each``.  The released dictionary
+begins with seven special symbols; the three that fairseq lacks become lines of dict.txt.
 """
 
 import math
@@ -45,13 +45,13 @@ _STACK, _HEAD = "decoder.sentence_encoder.", "decoder.lm_head."
 _POSITIONS, _RELATIVE = _STACK + "pos.weight", _STACK + "relative_attention_bias.weight"
 _BIAS = "position_bias."
 _TABLE, _Q = kinds.ENCODER + _BIAS, _BIAS + "tupe.q_proj"
-#: The constant a in the logits' divisor √(aD), which is a flag in later versions.
+#: The flag for a in the divisor √(aD) of the logits; only later versions of TUPE have it.
 _SCALE = "attn_scale_factor"
 _BUCKETS = (
     t.entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
     t.entry("max_rel_pos", ("t5_max_distance",), Config.length, 128),
 )
-#: Classes that checkpoints of fairseq 0.9 refer to; its training statistics are not used.
+#: Stand-ins for classes in checkpoints of fairseq 0.9; training statistics are not used.
 _STAND_INS: Dict[str, object] = {
     "argparse.Namespace": Namespace,
     **{
@@ -62,7 +62,7 @@ _STAND_INS: Dict[str, object] = {
 
 
 def _same(name: str, usual: Any, checked: Any = Config.size) -> t.Group:
-    """A flag of the released code with the same name and meaning here."""
+    """The entry for a flag that has the same name and meaning in the released code and here."""
     return t.entry(name, (name,), checked, usual)
 
 
@@ -71,20 +71,20 @@ def _activation(args: Config, name: str, usual: str) -> str:
 
 
 def _heads(parameters: ForeignParameters) -> List[str]:
-    """The names of the classification heads, with the start of the names of their parameters."""
+    """The names of the classification heads, with the prefix ``classification_heads.``."""
     start = len(kinds.CLASSIFICATION_HEADS)
     names = [key[: key.index(".", start)] for key in parameters if key.startswith("classif")]
     return list(dict.fromkeys(names))
 
 
 class _Texts(Texts):
-    """A dict.txt after seven special symbols, and <mask> last."""
+    """The vocabulary of TUPE: seven special symbols, the symbols of dict.txt, and <mask>."""
 
     def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
         path = file or os.path.join(os.path.dirname(path), "dict.txt")
         if not os.path.isfile(path):
-            raise UsageError(f"{path}: there is no such dictionary; give it with --vocab")
+            raise UsageError(f"{path}: there is no such dictionary; give one with --vocab")
         found = read_dictionary(path, adds_mask=False)
         symbols = [*_LEADING, *found.symbols[found.nspecial :], "<mask>"]
         counts = [1] * len(_LEADING) + [*found.count[found.nspecial :], 1]
@@ -93,7 +93,7 @@ class _Texts(Texts):
 
 
 def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
-    """The table of a checkpoint, whose parts follow from its parameters."""
+    """The table that describes a checkpoint; its content depends on which parameters exist."""
     relative = _RELATIVE in parameters
     normed = _STACK + "emb_layer_norm.weight" in parameters
     outside = [t.Joint(_STACK + "pos_ln", (_BIAS + "tupe.norm",))]
@@ -105,7 +105,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
         when=lambda settings, number: bool(settings["encoder_normalize_before"]),
     )
     projections = (_Q, _BIAS + "tupe.k_proj")
-    if _STACK + "pos_proj.weight" in parameters:  # an early version had both in one tensor
+    if _STACK + "pos_proj.weight" in parameters:  # an early version joined them in one tensor
         outside.append(t.Joint(_STACK + "pos_proj", projections, t.IN_ROWS))
     else:
         names = zip("qk", projections)
@@ -162,7 +162,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
 
 
 def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) -> List[str]:
-    """Move the tables of positions, complete the heads, and undo a different divisor of logits."""
+    """Move the tables of positions, complete the heads, and adapt queries to our √(2D)."""
     table = reader.take(_POSITIONS)
     reader.put(_TABLE + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
     reader.put(_TABLE + "tupe.table.weight", table[1:].clone(), _POSITIONS)
@@ -171,25 +171,25 @@ def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) ->
         values = reader.take(_RELATIVE)
         if values.dim() != 2 or len(values) != number + 1:
             raise UsageError(
-                f"{config.path}.rel_pos_bins is {number}, which makes {number + 1} rows, but "
+                f"{config.path}.rel_pos_bins is {number}, which requires {number + 1} rows, but "
                 f"{_RELATIVE} has size {size_of(values)}"
             )
         reader.put(_TABLE + "t5.table.weight", values[:number].clone(), _RELATIVE)
-        theta = values[[number // 2, number]]  # from [CLS], to [CLS]
+        theta = values[[number // 2, number]]  # for queries at [CLS], for keys at [CLS]
         reader.put(_TABLE + "theta", theta, _RELATIVE)
     heads = _heads(reader.parameters)
     plain = [head for head in heads if f"{head}.dense.weight" not in reader.parameters]
     for head in plain:  # an early version had no dense layer
         if plain != heads:
             raise UsageError(
-                f"{reader.path}: has no tensor {head}.dense.weight, which another head has"
+                f"{reader.path}: has no tensor {head}.dense.weight, but a different head has one"
             )
         reader.put_identity(head + ".dense", settings["encoder_embed_dim"], head)
         settings["pooler_activation_fn"] = "linear"
     settings["load_checkpoint_heads"] = bool(heads)
     notes = [f"classification head {head.partition('.')[2]}" for head in heads]
     scale = config.factor(_SCALE, 2)
-    if scale == 2:  # as here, where logits are divided by √(2D)
+    if scale == 2:  # the same divisor as here, √(2D)
         return notes
     layers = [f"{kinds.ENCODER}layers.{n}.{t.Q}" for n in range(int(settings["encoder_layers"]))]
     for name in [*layers, kinds.ENCODER + _Q]:
@@ -197,13 +197,13 @@ def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) ->
             reader.parameters[key] = reader.parameters[key] * math.sqrt(2 / scale)
     return [
         *notes,
-        f"attn_scale_factor is {scale}: queries were multiplied by a constant, to undo the "
-        "division by √(2D)",
+        f"attn_scale_factor is {scale}: queries were multiplied by a constant, because "
+        "logits are divided by √(2D) here",
     ]
 
 
 def _formulas(imported: Imported, folder: hf.Folder) -> ForeignModel:
-    """The formulas of the paper with the parameters of a checkpoint."""
+    """The reference implementation of TUPE with the parameters of a checkpoint."""
     config, order = folder.config, imported.vocabulary.order
     flags = {
         **imported.settings,
@@ -219,7 +219,7 @@ def _formulas(imported: Imported, folder: hf.Folder) -> ForeignModel:
 
     return ForeignModel(
         lambda tokens, segments: model.logits(order[tokens])[..., order],
-        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
+        "the released model, computed in float64 (its own code needs fairseq 0.9)",
         {head: classes(head) for head in heads},
     )
 
@@ -248,6 +248,6 @@ class TUPEImporter(Importer):
 
 register_format(
     "tupe",
-    summary="a checkpoint of TUPE's released code, with its dict.txt beside it",
+    summary="a checkpoint of TUPE's released code, with its dict.txt in the same folder",
     importer=TUPEImporter(),
 )

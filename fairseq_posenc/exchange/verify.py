@@ -1,4 +1,4 @@
-"""Comparing the outputs of a model before and after its conversion, in every format."""
+"""Comparison of the outputs of a model before and after its conversion, for every format."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -13,24 +13,24 @@ from fairseq_posenc.exchange.formats import ForeignModel, Logits
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind, kind_of
 
-#: Largest difference of logits that float32 rounding explains.
+#: The largest difference between logits that float32 rounding can explain.
 TOLERANCE = 1e-4
-#: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
+#: The numbers of ``</s>`` and of the first ordinary symbol in fairseq's dictionaries.
 _END, _FIRST = 2, 4
 
 
 def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> float:
-    """The largest absolute difference of two outputs.
+    """The largest absolute difference between two outputs.
 
     Args:
-        real: True for the tokens (B, T) to compare, where the outputs are by token.
+        real: True for the tokens (B, T) to compare; None compares the whole outputs.
     """
     difference = (ours.double() - theirs.double()).abs()
     return float((difference if real is None else difference[real]).max())
 
 
 def refuse_difference(difference: float, source: str, description: str) -> None:
-    """Refuse a conversion whose outputs differ by NaN, or more than :data:`TOLERANCE`."""
+    """Refuse a conversion if the *difference* of outputs is NaN or above :data:`TOLERANCE`."""
     if not difference <= TOLERANCE:
         raise UsageError(
             f"{source}: the largest difference from {description} is {difference:.3g}, above "
@@ -39,7 +39,7 @@ def refuse_difference(difference: float, source: str, description: str) -> None:
 
 
 def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Tensor]:
-    """Tokens (3, T) from <s> on, and segments (3, T): always the same; two rows are padded."""
+    """Fixed random tokens (3, T) that begin with <s>, and segments (3, T); two rows are padded."""
     generator = torch.Generator().manual_seed(1)
     length = min(longest, 140)  # long enough for every T5 bucket
     tokens = torch.randint(2, vocabulary, (3, length), generator=generator)
@@ -52,9 +52,9 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
 
 
 def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
-    """Sources (3, S) that end with ``</s>``, targets (3, S) that begin with it; 2 rows are padded.
+    """Sources (3, S) ending with ``</s>`` and targets (3, S) beginning with it; 2 rows are padded.
 
-    *sizes* are V of the source and of the target.
+    *sizes* are the sizes of the source vocabulary and of the target vocabulary.
     """
     texts = []
     for size in sizes:
@@ -74,14 +74,14 @@ def compare(
     """Compare a converted model with the foreign one.
 
     Args:
-        model: the model, loaded from its file, in evaluation mode.
-        kind: its kind; the tokens of a language model are all in the first segment.
+        model: the converted model, loaded from its file, in evaluation mode.
+        kind: its kind; only inputs of masked language models have several segments.
 
     Returns:
-        the largest absolute difference of logits, padding excluded.
+        the largest absolute difference between logits, padding excluded.
 
     Raises:
-        UsageError: it is above :data:`TOLERANCE` or NaN, or there is nothing to compare with.
+        UsageError: the difference is above :data:`TOLERANCE` or NaN, or *foreign* is None.
     """
     if foreign is None:
         raise UsageError(f"{source}: --verify: nothing can run the foreign model; drop the flag")
@@ -99,7 +99,7 @@ def compare(
             raise
         except Exception as error:  # versions of transformers differ in what they raise
             raise UsageError(
-                f"{source}: {foreign.description} cannot compute it ({error}); nothing was written"
+                f"{source}: {foreign.description} failed ({error}); nothing was written"
             ) from error
         difference = largest(ours, theirs, real if theirs.dim() == 3 else None)
         if not difference <= TOLERANCE and kind is CAUSAL:
@@ -111,13 +111,13 @@ def compare(
 
 
 def _inputs(model: Any, kind: Kind) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-    """Both inputs of a reference, and those of the model besides the first."""
+    """The two inputs of the reference, and our model's keyword arguments after the tokens."""
     if kind is TRANSLATION:
         sizes = (len(model.encoder.embed_tokens.weight), len(model.decoder.embed_tokens.weight))
         texts, targets = pairs(sizes, min(model.max_positions()))
         lengths = texts.ne(PAD).sum(dim=1)
         return texts, targets, {"src_lengths": lengths, "prev_output_tokens": targets}
-    settings: Any = getattr(model, "completed_settings", None) or model.args  # fairseq's own
+    settings: Any = getattr(model, "completed_settings", None) or model.args  # fairseq's models
     num_segments = option(settings, "num_segments", 0) if kind is MASKED else 0
     vocabulary = len(model.get_parameter(kind.embedding))
     tokens, segments = sample(vocabulary, option(settings, kind.length), num_segments)
@@ -127,22 +127,22 @@ def _inputs(model: Any, kind: Kind) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
 def _check_causal(
     logits: Logits, tokens: Tensor, segments: Tensor, source: str, description: str
 ) -> None:
-    """Refuse a reference in which the last token of a row changes the logits of its first."""
-    others = torch.cat((tokens[:1, :-1], tokens[:1, :1]), dim=1)  # <s>, which no later token is
+    """Refuse a reference if the last token of a row changes the logits of the first token."""
+    others = torch.cat((tokens[:1, :-1], tokens[:1, :1]), dim=1)  # the last token is now <s>
     with torch.no_grad():
         one, other = (logits(x, segments[:1])[0, 0] for x in (tokens[:1], others))
     if not torch.allclose(one, other, equal_nan=True):
         raise UsageError(
-            f"{source}: {description} reads later tokens, so there is nothing to compare with "
-            "(versions 5.9 to 5.17 do); install transformers 5.18 or newer; nothing was written"
+            f"{source}: {description} attends to later tokens, as versions 5.9 to 5.17 do, so it "
+            "cannot serve as the reference; install transformers 5.18 or newer; nothing was written"
         )
 
 
 @torch.no_grad()
 def refuse_overflow(loaded: Loaded) -> None:
-    """Refuse a model that computes infinity or NaN from finite weights, given ordinary tokens."""
+    """Refuse a model with finite weights whose outputs for ordinary tokens are infinite or NaN."""
     kind = kind_of(architecture(loaded.settings))
-    if kind is None:  # a model of another structure
+    if kind is None:  # a model that no format supports
         return
     tokens, _, inputs = _inputs(loaded.model, kind)
     first = {name: x[:1] for name, x in inputs.items()}  # the first row has no padding
@@ -152,5 +152,5 @@ def refuse_overflow(loaded: Loaded) -> None:
     if not all(bool(torch.isfinite(logits).all()) for logits in outputs):
         raise UsageError(
             f"{loaded.path}: its outputs are infinite or not a number, though its weights are "
-            "finite; the training diverged, give an earlier checkpoint"
+            "finite, so the training diverged; give an earlier checkpoint"
         )

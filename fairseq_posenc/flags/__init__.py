@@ -1,1 +1,1 @@
-"""How a flag is declared: its help, default, range and role, and when it has no effect."""
+"""How flags are declared: help text, default, range, role, and what a flag needs to have effect."""

@@ -10,7 +10,7 @@ _LONGEST = 10_000  # layers of a stack
 
 
 def split_pattern(value: str, flag: str, example: str) -> List[str]:
-    """One period of a pattern: items separated by commas, each repeated by ``*`` and a number.
+    """One period of a pattern: items separated by commas; ``*N`` repeats an item N times.
 
     >>> split_pattern("rotary*3, none", "--position-encoding", "rotary*3,none")
     ['rotary', 'rotary', 'rotary', 'none']
@@ -20,15 +20,15 @@ def split_pattern(value: str, flag: str, example: str) -> List[str]:
         name, star, count = (part.strip() for part in item.partition("*"))
         if star and not (re.fullmatch(r"[0-9]{1,5}", count) and 1 <= int(count) <= _LONGEST):
             raise UsageError(
-                f"{flag} {value}: {item.strip()!r} is to be repeated by a number of layers from 1 "
-                f"to {_LONGEST}; for example {example}"
+                f"{flag} {value}: {item.strip()!r} must have a number of layers from 1 to "
+                f"{_LONGEST} after the *; for example {example}"
             )
         period += [name] * (int(count) if star else 1)
     return period
 
 
 def numbers_by_layer(name: str, value: Any) -> List[float]:
-    """One period of a number, or of a pattern of numbers, over layers.
+    """One period of a pattern of numbers over the layers; a single number is such a pattern.
 
     >>> numbers_by_layer("rotary_base", "160000*2,10000")
     [160000.0, 160000.0, 10000.0]

@@ -1,4 +1,4 @@
-"""Settings as fairseq and its checkpoints have them, and the former names of flags and values."""
+"""Access to settings in fairseq's formats, and the former names of flags and values."""
 
 import re
 from argparse import Namespace
@@ -9,12 +9,12 @@ SIDES = ("encoder", "decoder")
 
 #: Settings as attributes: an ``argparse.Namespace``, a ``DictConfig`` or a fairseq dataclass.
 Options = Any
-#: A layer or model of fairseq's, whose modules and dropouts are attributes.
+#: A layer or model of fairseq, whose modules and dropouts are attributes.
 Layer = Any
 
 
 def option(options: Options, name: str, default: Any = None) -> Any:
-    """A setting by its name, or *default* where the configuration does not have it.
+    """A setting by its name, or *default* if the configuration does not have it.
 
     Older checkpoints, other tasks and commands other than training lack some of the flags.
     """
@@ -25,14 +25,14 @@ def by_name(settings: Any) -> Dict[str, Any]:
     """Settings (a namespace, dictionary or ``DictConfig``) in a new dictionary; empty for None."""
     if isinstance(settings, Namespace):
         return dict(vars(settings))
-    # items() of OmegaConf 2.0 fails on the settings of a Namespace
+    # items() of OmegaConf 2.0 fails if a setting is a Namespace
     return {name: settings.get(name) for name in settings or ()}
 
 
-#: Present names of flags by former ones.
+#: The current names of flags, by former name.
 NAMES = {"shaw_distance": "shaw_max_distance", "deberta_distance": "deberta_max_distance"}
 _ENCODINGS = {"separate": "bert_ad"}
-#: Present names in the values of flags, by former ones.
+#: For each flag: the current names in its values, by former name.
 VALUES: Dict[str, Dict[str, str]] = {
     "position_encoding": _ENCODINGS,
     "encoder_position_encoding": _ENCODINGS,
@@ -43,7 +43,7 @@ VALUES: Dict[str, Dict[str, str]] = {
 
 
 def modernised(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """Changes that bring older settings to the present names and values; former names get None.
+    """Changes that bring older settings to current names and values; former names become None.
 
     >>> modernised({"norm": "unit", "shaw_distance": 3, "position_encoding": "separate*3,none"})
     {'shaw_distance': None, 'shaw_max_distance': 3, 'position_encoding': 'bert_ad*3,none', \

@@ -1,7 +1,7 @@
 """Registries that a user's own ``--user-dir`` can extend, and classes that flags replace by others.
 
-An entry has a name, a paper, a one-line summary and optionally a dataclass of flags, which every
-model family then accepts.
+An entry has a name, a paper, a one-line summary and optionally a dataclass of flags.  Every model
+family accepts these flags.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Registered(NamedTuple):
     flags: Optional[type]  # dataclass of its flags, declared with ``setting``
 
 
-#: For messages: what makes an unregistered name right.
+#: For messages about an unregistered name: how a user's own entry gets registered.
 MAY_BE_OWN = "if it is your own, import it or give --user-dir with its folder"
 #: Called after every registration; model families then declare their flags again.
 listeners: List[Callable[[], None]] = []
@@ -60,7 +60,7 @@ def tell() -> None:
 
 @contextlib.contextmanager
 def telling_once() -> Iterator[None]:
-    """Have the families declare their flags once at the end, not after each registration inside."""
+    """Declare the families' flags once, at the end of the context, for all registrations in it."""
     told, listeners[:] = listeners[:], []
     yield
     listeners[:] = told
@@ -68,7 +68,7 @@ def telling_once() -> Iterator[None]:
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
-    """Entries by name; a *flag* selects one; *title* is for ``fairseq-posenc list``."""
+    """Entries by name, selected by *flag*; ``fairseq-posenc list`` shows them under *title*."""
 
     def __init__(self, flag: str, title: str = "") -> None:
         super().__init__()
@@ -79,12 +79,12 @@ class Registry(Dict[str, Entry], Generic[Entry]):
 
         Raises:
             UsageError: the name is taken or is not made of letters, digits and underscores, or a
-                flag of the entry has the name of another flag; nothing is added then.
+                flag of the entry has the name of another flag.  The entry is then not added.
         """
         if name in self:
             raise UsageError(f"{self.flag} {name}: registered twice; choose another name")
         if not name.isidentifier():
-            raise UsageError(f"{self.flag} {name}: a name is made of letters, digits and _")
+            raise UsageError(f"{self.flag} {name}: a name must consist of letters, digits and _")
         self[name] = entry
         try:
             tell()
@@ -99,7 +99,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         return self[name]
 
     def choices(self, name: str) -> str:
-        """For messages: the registered names, :data:`MAY_BE_OWN`, and those nearest to *name*."""
+        """For messages: all names, :data:`MAY_BE_OWN`, and the names that are nearest to *name*."""
         return f"{' or '.join(self)}; {MAY_BE_OWN}{near(name, list(self), shown=0)}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
@@ -110,7 +110,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
                 if distinct.setdefault(field.name, field) is not field:
                     raise UsageError(
                         f"{self.flag} {name}: declares {flag_of(field.name)}, a flag of another "
-                        "entry; choose another name, or inherit from its dataclass"
+                        "entry; choose another name, or inherit from that entry's dataclass"
                     )
         return list(distinct.values())
 
@@ -145,27 +145,26 @@ def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:
         UsageError: *flags* is not a dataclass, or a flag in it was not declared with ``setting``.
     """
     if not dataclasses.is_dataclass(flags):
-        raise UsageError(f"{flags.__name__}: flags are declared in a dataclass; add @dataclass")
+        raise UsageError(f"{flags.__name__}: flags must be declared in a dataclass; add @dataclass")
     for field in dataclasses.fields(flags):
         if "role" not in field.metadata:
             raise UsageError(
-                f"{flags.__name__}.{field.name}: a flag is declared with "
+                f"{flags.__name__}.{field.name}: a flag must be declared with "
                 "fairseq_posenc.flags.settings.setting(default, help, role=...)"
             )
     return list(dataclasses.fields(flags))
 
 
 class Replacement(NamedTuple):
-    """A class that is built in place of another where a flag is on."""
+    """A class that is built in place of another class if a flag is on."""
 
     flag: str  # the name of the flag; None, False and 0 are off
     thing: Any  # the class
-    of: type  # the class that it derives from, and whose place it takes
-    value: Optional[str] = None  # the only value of the flag that is on, if there is one
-    # names of flags that have an effect on the class, whatever their ``needs`` say
+    of: type  # the class that it derives from and replaces
+    value: Optional[str] = None  # the only value that counts as on; None for all but off
+    # names of flags that have an effect on the class, regardless of their ``needs``
     reads: Collection[str] = ()
-    # if the attention of its layers has no single matrix for all tokens: why, and what to analyse
-    # instead
+    # if its layers have no single attention matrix for all tokens: why, and what to analyse instead
     no_matrix: str = ""
 
 
@@ -192,7 +191,7 @@ def replacements_in(options: Options) -> List[Replacement]:
 def class_for(base: type, options: Options) -> Any:
     """The class that the flags put in place of *base*, or *base* itself.
 
-    Where several flags are on, the classes are joined, and each calls its ``super()``.
+    If several flags are on, the result inherits from all their classes; each calls ``super()``.
     """
     things = [each.thing for each in replacements_in(options) if issubclass(base, each.of)]
     if not things:

@@ -13,8 +13,8 @@ role           examples                                        consequence
 ``training``   dropout, redrawing random features              belongs to one training run
 =============  ==============================================  ==================================
 
-A ``training`` setting is part of the model if another flag has a certain value: so are random
-positions if evaluation spreads them over their range.  :func:`role_in` decides.
+A ``training`` setting can be part of the model if another flag has a certain value: for example,
+``--random-positions`` with ``--evaluation-positions spread``.  :func:`role_in` decides.
 """
 
 import dataclasses
@@ -31,43 +31,43 @@ ROLES = ("model", "free", "training")
 Number = Union[int, float]
 #: A number, or the name of the flag whose value is the bound.
 Bound = Union[Number, str]
-#: Values by flag; a function returns values of a registry that may still grow, and None stands for
-#: any value but the default.
+#: Values by flag.  A function returns the values if a registry may still grow; None stands for any
+#: value that switches the flag on.
 Needs = Mapping[str, Union[Collection[Any], Callable[[], Collection[Any]], None]]
 
 
 def setting(
-    default: Any,  # value if none is given
-    help: str,  # help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these
+    default: Any,  # the value if the user gives none
+    help: str,  # the help text; ``{choices}`` and ``{names}`` in it are replaced by these lists
     *,
     role: str = "model",  # one of ROLES
-    # the role is ``model`` where one of these flags has one of these values
+    # the role is ``model`` if one of these flags has one of these values
     model_with: Optional[Mapping[str, Collection[Any]]] = None,
-    # the allowed values; a registry, if given, may still grow
+    # the allowed values; may be a registry that still grows
     choices: Optional[Collection[str]] = None,
-    # by value: why a value known from elsewhere is no choice, and what to give
+    # for values known from other software: why they are refused, and what to give instead
     refused: Optional[Mapping[str, str]] = None,
-    names: Optional[Collection[str]] = None,  # names that a composite value is made of
-    # inclusive lower bound of a number; like the other bounds a number, or the name of another flag
+    names: Optional[Collection[str]] = None,  # the names in a composite value
+    # inclusive lower bound of the value; a bound is a number, or the name of another flag
     at_least: Optional[Bound] = None,
     above: Optional[Bound] = None,  # exclusive lower bound
     at_most: Optional[Bound] = None,  # inclusive upper bound
     below: Optional[Bound] = None,  # exclusive upper bound
-    # the flag has an effect only where one of these flags has one of these values, or, for None, is
-    # switched on; a flag of a registry's entry needs that entry without saying so
+    # the flag has an effect only if one of these flags has one of these values (None: is on);
+    # a flag of a registry's entry always needs that entry, so ``needs`` does not name the entry
     needs: Optional[Needs] = None,
-    # flags and values, one of which can take the place of the registry's entry
+    # flags and values; any of them gives the flag an effect even without the registry's entry
     or_with: Optional[Needs] = None,
-    # the value is a number, or a pattern of numbers over the layers such as ``9*2,4``; the range
-    # holds for each of them
+    # the value is a number, or a pattern of numbers over the layers such as ``9*2,4``; every number
+    # has to be in the range
     by_layer: bool = False,
-    # maps a value to what a checkpoint keeps of it, such as the content of a file
+    # maps a value to what a checkpoint stores instead, such as the content of a file
     stored: Optional[Callable[[Any], Any]] = None,
-    # values with which one traced graph serves texts of every length, as ONNX needs; a function
-    # returns those of a registry that may still grow; by default all values
+    # values with which one traced graph works for texts of every length, as ONNX needs; a function
+    # returns the values if a registry may still grow; None stands for all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
-    # for a setting about samples of several texts: what a model does without the setting, which
-    # fine-tuning does not inherit and an exported model lacks
+    # only for settings about samples of several texts, which fine-tuning does not inherit and an
+    # exported model lacks: what the exported model does instead
     alone: Optional[str] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given."""
@@ -78,7 +78,7 @@ def setting(
 
 
 def role_in(options: Options, metadata: Mapping[str, Any]) -> Optional[str]:
-    """The role of a setting in the configuration with which a model is trained or used."""
+    """The role of a setting under *options*, with which a model is trained or used."""
     model_with = metadata.get("model_with") or {}
     if any(option(options, flag) in values for flag, values in model_with.items()):
         return "model"
@@ -106,7 +106,7 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
 
 
 def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> None:
-    """Refuse the value of one setting, as :func:`check_value`, unless it is None."""
+    """Check the value of one setting with :func:`check_value`, unless it is None."""
     value = option(options, name)
     if value is not None:
         check_value(name, value, metadata, options)
@@ -145,7 +145,7 @@ def check_value(
 
 
 def _numbers(name: str, value: Any, metadata: Mapping[str, Any]) -> List[float]:
-    """The number that *value* is, or those of a pattern over the layers."""
+    """The number in *value*, or all numbers of its pattern over the layers."""
     if metadata.get("by_layer"):
         return numbers_by_layer(name, value)
     try:
@@ -161,7 +161,7 @@ def refuse_empty(name: str, value: object) -> None:
 
 
 def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> None:
-    """Refuse flags whose values differ from those in *off*, by name, for this *reason*.
+    """Refuse flags in *off* whose values differ from the values there, for this *reason*.
 
     >>> from argparse import Namespace
     >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")

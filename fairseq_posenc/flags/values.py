@@ -1,4 +1,4 @@
-"""Values of fairseq's own flags that cannot work, refused before anything is read or written."""
+"""Checks of the values of fairseq's own flags, before anything is read or written."""
 
 import ast
 import math
@@ -11,7 +11,7 @@ from fairseq_posenc.flags.settings import Bound, check_value, refuse_empty
 
 _POSITIVE, _NOT_NEGATIVE = {"at_least": 1}, {"at_least": 0}
 
-#: Ranges of fairseq's flags of data, optimisation and search, which fairseq does not check.
+#: Ranges of fairseq's flags of data, optimisation and search; fairseq does not check them.
 RANGES: Dict[str, Mapping[str, Bound]] = {
     **dict.fromkeys(("beam", "nbest", "tokens_per_sample"), _POSITIVE),
     **dict.fromkeys(("max_tokens", "batch_size", "save_interval", "validate_interval"), _POSITIVE),
@@ -30,9 +30,9 @@ _MASKING: Dict[str, Mapping[str, Bound]] = {
     "mask_prob": {"above": 0, "below": 1},
     **dict.fromkeys(("leave_unmasked_prob", "random_token_prob"), {"at_least": 0, "at_most": 1}),
 }
-#: Names of files and splits.
+#: Flags whose values are names of files or splits.
 _NOT_EMPTY = ("path", "lm_path", "save_dir", "train_subset", "valid_subset", "gen_subset")
-#: Flags that a command reads from its command line, whatever --model-overrides says.
+#: Flags that commands read only from the command line, not from --model-overrides.
 _BY_THEMSELVES = ("task", "criterion", "bpe", "tokenizer", "scoring", "user_dir")
 
 
@@ -52,7 +52,7 @@ def check_values(args: Namespace) -> None:
     left, drawn = option(args, "leave_unmasked_prob"), option(args, "random_token_prob")
     if masked and left and drawn and left + drawn > 1:
         raise UsageError(
-            f"--leave-unmasked-prob {left}: with --random-token-prob {drawn} more than 1; lower one"
+            f"--leave-unmasked-prob {left}: plus --random-token-prob {drawn} exceeds 1; lower one"
         )
     _check_literals(args)
     _check_search(args)
@@ -69,7 +69,7 @@ def read_overrides(text: str) -> Dict[str, Any]:
     """The settings of ``--model-overrides``, a dictionary in Python's notation.
 
     Raises:
-        UsageError: the text is no dictionary, or names a flag that has to be given by itself.
+        UsageError: the text is no dictionary, or has a flag that --model-overrides cannot set.
     """
     overrides = _literal(text)
     if not isinstance(overrides, dict):
@@ -80,7 +80,7 @@ def read_overrides(text: str) -> Dict[str, Any]:
     for name, value in overrides.items():
         if name in _BY_THEMSELVES and not isinstance(value, dict):
             raise UsageError(
-                f"--model-overrides {name}={value!r}: has no effect; give {flag_of(name)} itself"
+                f"--model-overrides {name}={value!r}: has no effect; give the flag {flag_of(name)}"
             )
     return overrides
 
@@ -98,12 +98,12 @@ def _check_search(args: Namespace) -> None:
     if args.sampling and args.nbest != args.beam:
         raise UsageError(
             f"--nbest {args.nbest}: --sampling draws as many samples as --beam {args.beam}, and "
-            "prints all; give both the same number"
+            "prints all of them; give --nbest and --beam the same number"
         )
     if args.constraints and not hasattr(args, "buffer_size"):
         raise UsageError(
-            f"--constraints {args.constraints}: is for fairseq-interactive, whose lines have the "
-            "constraints; drop it"
+            f"--constraints {args.constraints}: works only in fairseq-interactive, whose input "
+            "lines contain the constraints; drop it"
         )
 
 

@@ -1,4 +1,4 @@
-"""Layers, by ``--layer`` and by the stack that they are in."""
+"""The classes of encoder and decoder layers, by the value of ``--layer``."""
 
 from typing import Any, Dict
 

@@ -1,7 +1,7 @@
 """``--feed-forward``: the position-wise feed-forward sub-layer of a Transformer layer, by name.
 
 fairseq's layers have two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A form can
-fix the activation, and add ``fc_gate`` or replace modules, which keeps fairseq's parameter names.
+fix the activation, add ``fc_gate``, or replace modules; fairseq's parameter names stay the same.
 :func:`.transformer.feed_forward` computes the sub-layer.
 """
 
@@ -19,12 +19,12 @@ from fairseq_posenc.flags.settings import setting
 class FeedForward:
     """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the base of all forms."""
 
-    #: f, if the form fixes it; None for ``--activation-fn``
+    #: f, if the form fixes it; None to use ``--activation-fn``
     activation: Optional[Callable[[Tensor], Tensor]] = None
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
-        """Add or replace modules of *layer*, just built, such as ``fc_gate``; none by default."""
+        """Add or replace modules of a new *layer*, such as ``fc_gate``; by default, do nothing."""
 
 
 FEED_FORWARDS = ClassRegistry("--feed-forward", "feed-forwards")
@@ -71,7 +71,7 @@ class GatedFeedForward(FeedForward):
 @register_feed_forward(
     "swiglu",
     paper="Shazeer 2020, arXiv 2002.05202",
-    summary="fc2(swish(fc1(x)) ⊙ fc_gate(x)), whatever --activation-fn",
+    summary="fc2(swish(fc1(x)) ⊙ fc_gate(x)), regardless of --activation-fn",
 )
 class SwiGLU(GatedFeedForward):
     """fc2(swish(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6; GAU section 2.2)."""
@@ -82,7 +82,7 @@ class SwiGLU(GatedFeedForward):
 @register_feed_forward(
     "geglu",
     paper="Shazeer 2020, arXiv 2002.05202",
-    summary="fc2(gelu(fc1(x)) ⊙ fc_gate(x)), whatever --activation-fn",
+    summary="fc2(gelu(fc1(x)) ⊙ fc_gate(x)), regardless of --activation-fn",
 )
 class GEGLU(GatedFeedForward):
     """fc2(gelu(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6)."""

@@ -38,7 +38,7 @@ class _GatedLayer(nn.Module):
         self.self_attn_layer_norm = LayerNorm(self.embed_dim)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        """Called by fairseq; there are no older names to upgrade."""
+        """Called by fairseq; gated layers have no older parameter names to upgrade."""
 
 
 class GatedEncoderLayer(_GatedLayer):
@@ -49,7 +49,7 @@ class GatedEncoderLayer(_GatedLayer):
         apply_norms_and_biases(self, cfg)
 
     def forward(self, x: Tensor, **prepared: Prepared) -> Tensor:
-        """Apply the layer; arguments as for the Transformer's encoder layer."""
+        """Apply the layer; the arguments are as in :class:`.TransformerEncoderLayer`."""
         norm, pre_norm = self.self_attn_layer_norm, self.normalize_before
         out = self.self_attn(norm(x) if pre_norm else x, **prepared)
         x = x + drop(out, self.dropout_module)

@@ -1,4 +1,4 @@
-"""Output layers: the prediction of tokens, classifiers, and heads that a task of pre-training adds.
+"""Output layers: token prediction, classification heads, and heads added by pre-training tasks.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; ModernBERT, Warner et
 al. 2024, arXiv 2412.13663.
@@ -28,13 +28,13 @@ class ClassifierFlags:
     )
     pooler_norm: Optional[bool] = setting(
         False,
-        "make classification and token heads of dense layer, activation, norm and projection, as "
-        "in ModernBERT; else they have no norm, and token heads are the projection alone",
+        "build classification and token heads from a dense layer, activation, norm and projection, "
+        "as in ModernBERT; by default, there is no norm, and token heads are only a projection",
     )
 
 
 class MaskedLMHead(RobertaLMHead):
-    """Dense (C to E), activation, norm, projection by *weight* (V, E) (BERT section 3.1)."""
+    """Dense layer (C to E), activation, norm, projection *weight* (V, E) (BERT section 3.1)."""
 
     def __init__(
         self, embed_dim: int, size: int, vocabulary: int, activation_fn: str, weight: Tensor
@@ -45,7 +45,7 @@ class MaskedLMHead(RobertaLMHead):
 
 
 class TiedHead(nn.Module):
-    """The transposed token embedding, *weight* (V, C), alone, as in RoFormerV2 and GAU."""
+    """Only a projection with the token embedding, *weight* (V, C), as in RoFormerV2 and GAU."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
     >>> mean_of(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
     tensor([[[3.]]])
     """
-    wide = features.to(AT_LEAST_FLOAT32[features.dtype])  # a sum may leave the range of float16
+    wide = features.to(AT_LEAST_FLOAT32[features.dtype])  # sums can exceed the range of float16
     weights = real.unsqueeze(-1).type_as(wide)
     mean = (wide * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp(min=1)
     return mean.type_as(features)
@@ -74,15 +74,15 @@ def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
     if inputs[0].size(1) != 1:
         raise UsageError(
             "--pooler mean: this head reads the mean of the tokens, which the model computes; call "
-            "model(tokens, classification_head_name=NAME) in place of the head, and predict of "
-            "fairseq_posenc.from_pretrained in place of fairseq's"
+            "model(tokens, classification_head_name=NAME) instead of the head, and predict of "
+            "fairseq_posenc.from_pretrained instead of fairseq's predict"
         )
 
 
 class NormedHead(RobertaClassificationHead):
-    """Dense, activation, norm, projection, for the first token or, if *by_token*, for each.
+    """Dense layer, activation, norm, projection, for the first token or, if *by_token*, for each.
 
-    Further *arguments* are those of fairseq's head, which has no norm.
+    The other *arguments* are those of the base class, a head of fairseq without a norm.
     """
 
     def __init__(self, by_token: bool, **arguments: Any) -> None:
@@ -96,20 +96,20 @@ class NormedHead(RobertaClassificationHead):
         return int(self.out_proj.out_features)
 
     def forward(self, features: Tensor, **kwargs: object) -> Tensor:
-        """Logits (B, N) of features (B, T, C), or (B, T, N) by token."""
+        """Logits (B, N) of features (B, T, C); (B, T, N) if *by_token*."""
         x = features if self.by_token else features[:, 0]
         x = self.norm(self.activation_fn(self.dense(self.dropout(x))))
         return self.out_proj(self.dropout(x))
 
 
-#: By the name of a module, the pre-training flag that needs it; fine-tuning omits the module.
+#: For each module that only pre-training needs: the flag that adds it; fine-tuning omits it.
 PRETRAINING: Dict[str, str] = {}
 
 
 class StateHead:
-    """A head of pre-training, which reads the states between the layers.
+    """A head for pre-training that reads the states between the layers.
 
-    A criterion requests its output by ``model(…, heads={name: inputs})``.
+    A criterion requests the output of the head by ``model(…, heads={name: inputs})``.
     """
 
     #: the name of the head's module in the model
@@ -118,18 +118,18 @@ class StateHead:
     reads_all: ClassVar[bool] = False
 
     def add(self, model: nn.Module) -> None:
-        """Add the module, with new parameters."""
+        """Add the head's module, with new parameters, to *model*."""
         raise NotImplementedError
 
     def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
         """The output of the head, which also reads *inputs* from the criterion.
 
         *states* are the input of the first layer and the outputs of all layers, (B, T, C) each, the
-        last one after the final norm; or only this last state, unless a head reads all.
+        last one after the final norm.  If no head reads all states, only the last one is passed.
         """
         raise NotImplementedError
 
 
 HEADS = ClassRegistry("head")
-#: Decorates a subclass of :class:`StateHead`, under the name by which tasks add it.
+#: Decorator that registers a subclass of :class:`StateHead` under the name that tasks use for it.
 register_head = HEADS.register

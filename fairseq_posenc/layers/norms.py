@@ -18,7 +18,7 @@ from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting
 
 NORMS = ClassRegistry("--norm", "norms")
-#: Decorates a module constructed with the number of channels and the model configuration.
+#: Decorates a module class that is built from the number of channels and the configuration.
 register_norm = NORMS.register
 
 
@@ -41,7 +41,7 @@ class NormFlags:
 
 @register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε."""
+    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules stay, but get this ε."""
 
     def __init__(self, channels: int, options: Options) -> None:
         super().__init__(channels, eps=options.layer_norm_eps)
@@ -53,7 +53,7 @@ class LayerNorm(nn.LayerNorm):
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x²) + ε) over the channels (Zhang and Sennrich, Eq. 4), in float32.
 
-    It has no gain and hence no parameters, as in GAU, section 4.1.
+    This norm has no gain and hence no parameters, as in GAU, section 4.1.
 
     >>> from argparse import Namespace
     >>> norm = RMSNorm(4, Namespace(layer_norm_eps=0.0))
@@ -82,7 +82,7 @@ def apply_norms(module: nn.Module, options: Options) -> None:
     child: Any
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            # fairseq's, apex's or PyTorch's layer norm; one that layers share is replaced only once
+            # fairseq's, apex's or PyTorch's layer norm; a shared one is replaced only once
             if not hasattr(child, "normalized_shape") or type(child) is chosen:
                 continue
             if chosen is LayerNorm:

@@ -2,7 +2,7 @@
 
 RoFormerV2, Su, has no biases (GAU, Liu, section 5.1), and its released model was initialised from a
 truncated normal distribution.  ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4,
-shares layers.  All are options of every model family.
+shares layers.  Every model family has flags for these three choices.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from fairseq_posenc.layers.norms import apply_norms
 
 
 def in_attention(name: str) -> bool:
-    """True for parameters of an attention and of its layer norm, by their name in a layer."""
+    """True if *name*, a parameter's name in a layer, is of an attention or its layer norm."""
     return "attn" in name.split(".")[0].split("_")
 
 
-#: By the value of the flag, a test whether a parameter is shared, given its name in a layer.
+#: For each value of ``--share-layers``: a test of whether the parameter with this name is shared.
 SHARED: Dict[str, Callable[[str], bool]] = {
     "none": lambda name: False,
     "all": lambda name: True,
@@ -37,7 +37,7 @@ class ParameterFlags:
 
     no_bias: Optional[bool] = setting(
         False,
-        "leave the bias out of every projection but those of heads that classify texts or tokens",
+        "leave the bias out of every projection, except in heads that classify texts or tokens",
     )
     init_weights: Optional[str] = setting(
         "default",
@@ -63,7 +63,7 @@ def apply_norms_and_biases(module: nn.Module, options: Options) -> None:
 
 @torch.no_grad()
 def initialise(module: nn.Module, options: Options) -> None:
-    """Initialise projections and embeddings as ``init_weights`` selects, in place."""
+    """Initialise projections and embeddings as ``--init-weights`` selects, in place."""
     if options.init_weights != "truncated_normal":
         return
     child: Any
@@ -83,12 +83,12 @@ def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
 
 
 def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
-    """Replace parameters of layers by those of the first, in place, as ``share_layers`` selects.
+    """Let all layers use the first layer's parameters that ``--share-layers`` selects, in place.
 
     Each layer keeps a separate cache and separate random features.
 
     Raises:
-        UsageError: gated units lack such a part, or the layers have different parameters.
+        UsageError: gated units cannot share this part alone, or the layers' parameters differ.
     """
     value = option(options, "share_layers") or "none"
     if value == "none":
@@ -96,7 +96,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     shared = SHARED[value]
     if value in ("attention", "feed_forward") and option(options, "layer") == "gated":
         raise UsageError(
-            f"--share-layers {value}: a gated unit is attention and feed-forward; give all or none"
+            f"--share-layers {value}: gated units can only be shared as a whole; give all or none"
         )
     first: Optional[Dict[str, nn.Parameter]] = None
     for layer in layers:
@@ -108,7 +108,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
             if option(options, "skip_first_norm"):
                 raise UsageError(
                     f"--share-layers {value}: under --skip-first-norm the first layer lacks a norm "
-                    "that the others have; drop one of the two"
+                    "that the other layers have; drop one of the two flags"
                 )
             raise UsageError(
                 f"--share-layers {value}: the layers have different parameters under "

@@ -25,7 +25,7 @@ def check_embedding(cfg: Options) -> None:
         raise UsageError("--adaptive-input: give --adaptive-input-cutoff, for example 20000,60000")
     if cfg.tie_adaptive_weights:
         if not cfg.adaptive_input:
-            raise UsageError("--tie-adaptive-weights: give --adaptive-input, too")
+            raise UsageError("--tie-adaptive-weights: also give --adaptive-input")
         for one, other in (
             _CUTOFFS,
             ("adaptive_input_factor", "adaptive_softmax_factor"),
@@ -62,7 +62,7 @@ def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
         if cutoff[-1] > words:
             raise UsageError(
                 f"{flag_of(name)} {option(cfg, name)}: the dictionary has {words} words; give at "
-                "most that"
+                "most that number"
             )
     if cfg.character_embeddings:
         return CharacterTokenEmbedder(
@@ -105,5 +105,5 @@ def _filters(text: str) -> Any:
         return [(int(width), int(count)) for width, count in ast.literal_eval(text)]
     except (ValueError, TypeError, SyntaxError) as error:
         raise UsageError(
-            f"--character-filters {text}: must be pairs of width and number, such as [(1, 64)]"
+            f"--character-filters {text}: must be pairs of width and count, such as [(1, 64)]"
         ) from error

@@ -1,8 +1,8 @@
 """fairseq's encoder and decoder layers, with masks and positions as explicit arguments.
 
-The sub-layers, their order, their parameter names and their flags are fairseq's (dropout, pre- and
-post-norm, quantisation noise, learned scales).  Only the attention and the options of norms and
-feed-forward differ.
+The sub-layers, their order, parameter names and flags (dropout, pre- and post-norm, quantisation
+noise, learned scales) are those of fairseq.  Only the attention and the choice of norms and
+feed-forwards differ.
 """
 
 from typing import Any, Callable, Optional, Tuple, Union, cast
@@ -26,12 +26,12 @@ from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 
-#: A prepared argument; see :class:`~fairseq_posenc.attention.AttentionKernel`.
+#: A keyword argument that ``AttentionKernel.prepare`` returned.
 Prepared = Union[None, bool, int, Tensor]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
-    """The layer with activation checkpointing and FSDP, as the flags select.
+    """Wrap a layer for activation checkpointing and FSDP, as the flags select.
 
     A checkpointed layer is always an FSDP unit, whatever its size, as in fairseq.
     """
@@ -43,7 +43,7 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 
 
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
-    """Inputs of a checkpointed layer; the first, (B, T, C), is made to require a gradient.
+    """Make the first input (B, T, C) of a checkpointed layer require a gradient.
 
     If no input requires one, as with frozen embeddings, fairseq's checkpointing trains nothing.
     """
@@ -95,7 +95,7 @@ def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
 
 
 def feed_forward(layer: Layer, x: Tensor, *unused: object, **prepared: Prepared) -> Tensor:
-    """fc2(f(fc1(x)) ⊙ fc_gate(x)), (B, T, C), for x (B, T, C); forms without a gate have no factor.
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)), (B, T, C), for x (B, T, C); without a gate, there is no factor.
 
     Vaswani et al. 2017, Eq. 2; with the gate Shazeer 2020, arXiv 2002.05202, Eq. 6.
     """
@@ -122,7 +122,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         return self_attention(embed_dim, self.encoding, cfg)
 
     def forward(self, x: Tensor, keys: Optional[Tensor] = None, **prepared: Prepared) -> Tensor:
-        """The output for *x* (B, T, C), with keys and values from *keys* (B, S, C), if passed."""
+        """The output for *x* (B, T, C); keys and values are from *keys* (B, S, C), if passed."""
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         if keys is not None:
             prepared["keys"] = norm(keys) if pre_norm else keys
@@ -172,7 +172,7 @@ class DecoderForward:
             incremental_state: fairseq's cache.
             need_weights: also return the attention weights over the source.
             earlier: the layer's input for earlier tokens, (B, M, C), or None.
-            prepared: arguments that the self-attention prepared.
+            prepared: keyword arguments that ``prepare`` of the self-attention returned.
 
         Returns:
             states (B, T, C), weights (B, H, T, S') or None, and None (fairseq expects three).

@@ -37,7 +37,7 @@ from fairseq_posenc.flags.options import SIDES, Options, option
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)
 
-#: Each changes a model that was just built, in place, as the flags in its configuration say.
+#: Functions that change a newly built model in place, as the flags in its configuration say.
 CHANGES: List[Callable[[nn.Module, Options], None]] = []
 # fairseq criterions that fail with an adaptive softmax; a user's own criterion may support it
 _WHOLE_SOFTMAX = ("cross_entropy", "label_smoothed_cross_entropy")
@@ -48,26 +48,26 @@ class Family:
     """A model family: its name, flags, presets and tasks."""
 
     model: str  # the ``--arch`` without a preset
-    what: str  # the name of its models in messages
+    what: str  # how messages call one of its models
     example: str  # an architecture to suggest
-    tasks: Tuple[str, ...]  # fairseq tasks that need it
+    tasks: Tuple[str, ...]  # fairseq tasks that need this family
     # the flags, apart from those of positions, attention and layers
     own_fields: Callable[[], List[Field]]
-    presets: Dict[str, Preset]  # settings by architecture; those of *model* are empty
+    presets: Dict[str, Preset]  # settings by architecture; *model* itself has none
     stacks: Callable[[Any], List[Stack]]  # returns the stacks of a complete configuration
     # completes and checks a configuration, given the family, the preset and the task's settings
     configure: Callable[[Any, "Family", Preset, Any], None] = configure
-    # takes settings from the checkpoint that a command line starts from, if any
+    # takes settings from the checkpoint with which training starts, if there is one
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
-    # whether it is registered with its dataclass, like fairseq's newer models
+    # whether the model is registered with its dataclass, like fairseq's newer models
     for_hydra: bool = True
-    criterion: Optional[str] = None  # the only one that trains its models, or None
-    like: Tuple[str, ...] = ()  # the ``--arch`` of another family whose features it has, too
+    criterion: Optional[str] = None  # the only criterion that trains its models, or None
+    like: Tuple[str, ...] = ()  # ``--arch`` of other families whose features it also has
 
     def __post_init__(self) -> None:
         self.presets = {self.model: {}, **self.presets}
-        self.completed: Dict[str, Any] = {}  # settings of the last command line of this process
-        self.models = (self.model, *self.like)  # the families whose features it has
+        self.completed: Dict[str, Any] = {}  # settings of the process's last command line
+        self.models = (self.model, *self.like)  # the families whose features this one has
         self._declare()
 
     def _declare(self) -> None:
@@ -101,13 +101,13 @@ class Family:
             if setting not in self.declared:
                 raise UsageError(
                     f"preset {name}: {setting} is no setting of {self.model}; give names of flags, "
-                    "with underscores and without the two dashes"
+                    "with underscores and without the leading dashes"
                 )
         self.presets[name] = preset
         self._register_architecture(name)
 
     def declare_again(self) -> None:
-        """Add the flags of entries registered since the last declaration."""
+        """Declare the flags again, with those of entries that were registered in the meantime."""
         self._declare()
         if self.for_hydra:
             setattr(self.class_, "__dataclass", self.dataclass)  # noqa: B010 - not to be mangled
@@ -118,7 +118,7 @@ class Family:
             store.store(name=self.model, group="model", node=node, provider="fairseq")
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flags without their defaults, to tell which of them were given."""
+        """Add the flags to *parser* without defaults, so that only given flags are set."""
         gen_parser_from_dataclass(parser, self.dataclass(), delete_default=True)
 
     def _architecture(self, name: str, preset: Preset) -> Callable[[Any], None]:
@@ -138,26 +138,25 @@ class Family:
         return architecture
 
     def _given(self, cfg: Options, preset: Preset, notice: bool = False) -> Dict[str, Any]:
-        """The flags that *cfg* has so far, under their present names."""
         with open_config(cfg):
             modernise(cfg, self.dataclass, notice)
         complete = is_complete(cfg)  # from a checkpoint, in which no flag was given
         return {} if complete else given_flags(cfg, self.declared, preset)
 
     def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
-        """The flags of a model and its task, by name; *where* is the task or a command line."""
+        """The model's settings, and the name of the task; *where* is the task or a command line."""
         settings = {n: getattr(cfg, n, None) for n in self.declared if n != "_name"}
         return {**settings, "task": _task_in(where)}
 
     def complete(self, cfg: Options, preset: Preset, settings: Any) -> None:
-        """Complete and check a flat configuration, in place; *settings* are those of the task."""
+        """Complete and check a flat configuration, in place; *settings* are the task's."""
         self.configure(cfg, self, preset, settings)
 
     def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
         """Complete and check the configuration of a model to build, unless it is complete.
 
-        One from a command line is complete.  One from hydra is not, nor one from a checkpoint that
-        is older than some flags, nor one that a program has changed.
+        A command line gives a complete configuration.  A configuration is not complete if it comes
+        from hydra or a checkpoint older than some flags, or if a program has changed it.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)
@@ -172,14 +171,13 @@ class Family:
                 setattr(cfg, f"{side}_layers", len(kept.split(",")))
 
     def finish(self, model: Any, cfg: Options) -> Any:
-        """Store *cfg* in a new *model*, and change the model as the flags of packs say."""
+        """Store *cfg* in the new *model*, and apply :data:`CHANGES` to the model."""
         model.completed_settings = cfg
         for change in CHANGES:
             change(model, cfg)
         return model
 
     def _refuse_other_tasks(self, arch: str, where: Any) -> None:
-        """Refuse the task in *where*, a task or command line, if it needs another family."""
         task = _task_in(where)
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
@@ -189,26 +187,25 @@ class Family:
                 )
 
     def _refuse_other_criterions(self, arch: str, args: Options) -> None:
-        """Refuse a criterion that needs another family, or does not match the output layer."""
         criterion, cutoff = option(args, "criterion"), option(args, "adaptive_softmax_cutoff")
         if criterion is None:  # in commands other than training
             return
         if self.criterion not in (None, criterion):
             raise UsageError(
-                f"--criterion {criterion}: does not train {self.what}, as --arch {arch} is; give "
+                f"--criterion {criterion}: does not train {self.what} like --arch {arch}; give "
                 f"--criterion {self.criterion}"
             )
         for other in FAMILIES.values():
             if other.criterion == criterion and other is not self:
                 raise UsageError(
-                    f"--criterion {criterion}: needs {other.what}, and --arch {arch} is "
-                    f"{self.what}; give for example --arch {other.example}"
+                    f"--criterion {criterion}: needs {other.what}, but --arch {arch} is "
+                    f"{self.what}; give, for example, --arch {other.example}"
                 )
-        # only criterions that fit declare this flag
+        # only criterions that fit the task have this flag
         classifies = hasattr(args, "classification_head_name")
         if option(args, "task") == "sentence_prediction" and not classifies:
             raise UsageError(
-                f"--criterion {criterion}: --task sentence_prediction needs another one; give "
+                f"--criterion {criterion}: does not fit --task sentence_prediction; give "
                 "--criterion sentence_prediction_metrics or sentence_prediction"
             )
         if criterion == "adaptive_loss" and cutoff is None:
@@ -228,28 +225,27 @@ class Family:
 
 
 def _task_in(where: Any) -> Optional[str]:
-    """The name of the task, given the task itself or the parsed command line."""
     settings = task_settings(where) or where
     return option(settings, "task") or option(settings, "_name")
 
 
 class PartlySaved:
-    """Mixin of models whose checkpoints can lack parameters; a base before fairseq's class."""
+    """Mixin for models whose checkpoints can lack parameters; a base class before fairseq's."""
 
     #: names of the parameters and buffers that checkpoints leave out
     left_out: FrozenSet[str] = frozenset()
-    #: refuses a state that was trained with other left-out parameters than this model has
+    #: refuses a state dict that was trained with different values of the left-out parameters
     check_state: Callable[[Mapping[str, Tensor]], None] = staticmethod(lambda state: None)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """The state that a checkpoint holds."""
+        """The state dict for a checkpoint, without :attr:`left_out`."""
         state = super().state_dict(*args, **kwargs)  # type: ignore[misc]  # fairseq's
         for name in self.left_out:
             state.pop(name, None)
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load a state; parameters that checkpoints leave out keep their values if it lacks any."""
+        """Load a state dict; parameters in :attr:`left_out` keep their values if it lacks them."""
         if self.left_out:
             self.check_state(state_dict)
             state_dict = {**super().state_dict(), **state_dict}  # type: ignore[misc]
@@ -268,13 +264,13 @@ def _declare_again() -> None:
 def family_of(name: Optional[str]) -> Optional[Family]:
     """The family of a model or architecture, or None for fairseq's own.
 
-    Architectures that a user registers by fairseq's ``register_model_architecture`` are known, too.
+    This includes architectures that users register with fairseq's ``register_model_architecture``.
     """
     return FAMILIES.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
 
 
 def register_preset(name: str, base: str, **settings: Any) -> None:
-    """Register an architecture: *base* with other settings.  A user's own user-dir may call this.
+    """Register an architecture, *base* with other settings; a user's ``--user-dir`` may call this.
 
     Args:
         name: the new value of ``--arch``.
@@ -282,13 +278,13 @@ def register_preset(name: str, base: str, **settings: Any) -> None:
         settings: values of flags, by name: ``encoder_layers=12``.
 
     Raises:
-        UsageError: *base* is not one of the plug-in's, *name* is taken, or a setting is unknown.
+        UsageError: *base* is no preset of the plug-in, *name* is taken, or a setting is unknown.
     """
     family = family_of(base)
     if family is None or base not in family.presets:
         raise UsageError(
-            f"preset {name}: {base} is no architecture of the plug-in; `fairseq-posenc list` has "
-            "them all"
+            f"preset {name}: {base} is no architecture of the plug-in; give one that "
+            "`fairseq-posenc list` prints"
         )
     if name in ARCH_MODEL_NAME_REGISTRY:
         raise UsageError(f"preset {name}: this architecture exists already; choose another name")

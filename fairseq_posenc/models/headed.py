@@ -1,4 +1,4 @@
-"""The heads of a masked language model: classifiers of texts and tokens, and those of pre-training.
+"""The heads of a masked language model: text classifiers, token classifiers, pre-training heads.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 
 class HeadedModel(RobertaModel):
-    """RoBERTa with token classifiers and heads of pre-training."""
+    """RoBERTa with token classifiers and pre-training heads."""
 
     def __init__(self, args: Options, encoder: nn.Module) -> None:
         super().__init__(args, encoder)
         self.token_heads = nn.ModuleDict()
-        self.state_heads: Dict[str, StateHead] = {}  # heads that the task adds; each has a module
+        self.state_heads: Dict[str, StateHead] = {}  # heads that the task adds, by name
 
     def add_head(self, name: str) -> None:
-        """Add a head that is registered under *name*."""
+        """Add the head that is registered under *name*."""
         head = HEADS.find(name).thing()
         head.add(self)
         self.state_heads[name] = head
@@ -34,7 +34,7 @@ class HeadedModel(RobertaModel):
     def register_classification_head(
         self, name: str, num_classes: Any = None, inner_dim: Optional[int] = None, **kwargs: Any
     ) -> None:
-        """Add a classifier of texts; see fairseq's RoBERTa for the arguments."""
+        """Add a text classifier; see fairseq's RoBERTa for the arguments."""
         super().register_classification_head(name, num_classes, inner_dim, **kwargs)
         if self.args.pooler_norm:
             self.classification_heads[name] = self._normed_head(num_classes, False, inner_dim)
@@ -51,7 +51,6 @@ class HeadedModel(RobertaModel):
     def _normed_head(
         self, classes: int, by_token: bool, inner_dim: Optional[int] = None
     ) -> NormedHead:
-        """A head with a norm, of the kind that ``--norm`` selects."""
         head = NormedHead(
             by_token,
             input_dim=self.args.encoder_embed_dim,
@@ -71,7 +70,7 @@ class HeadedModel(RobertaModel):
         return (self.token_heads if name in self.token_heads else self.classification_heads)[name]
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads, leave out heads of pre-training, and do what fairseq does."""
+        """Adapt a checkpoint: drop pre-training heads, do as fairseq does, adapt token heads."""
         leave_out_pretraining(state_dict, name, self)
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
@@ -92,7 +91,7 @@ class HeadedModel(RobertaModel):
                 logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
                 del state_dict[key]
             elif classes != self.token_heads[head].out_features:
-                logger.warning("left out %s, which is of another size", key)
+                logger.warning("left out %s, whose size differs", key)
                 del state_dict[key]
         for key, value in self.token_heads.state_dict().items():
             state_dict.setdefault(prefix + key, value)  # a new head, to be trained

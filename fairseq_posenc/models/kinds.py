@@ -17,16 +17,16 @@ from fairseq_posenc.models.language_model import LANGUAGE_MODEL
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.models.translation import TRANSLATION as TRANSLATION_FAMILY
 
-#: Flags of a model, by name.
+#: Settings of a model, keyed by name.
 Settings = Dict[str, Any]
-#: Parameters by their names in models of this plug-in.
+#: Parameters, keyed by their names in models of this plug-in.
 Parameters = Dict[str, Tensor]
 Entry = TypeVar("Entry")
 
-#: Names of the copies that fairseq 0.12.2 keeps of its layers' parameters.
+#: Names under which fairseq 0.12.2 keeps copies of its layers' parameters.
 COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
-#: Settings that further training does not take from a model: they follow from the encoding or the
-#: data, or concern one training run; packs add theirs.
+#: Settings that further training does not take from a model, because they follow from the encoding
+#: or the data, or concern a single training run; packs add some.
 FOLLOWING = [
     *("position_encoding", "rotary_original_length", "num_positions", "segments"),
     *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
@@ -43,14 +43,14 @@ class Kind(NamedTuple):
     """A kind of model."""
 
     name: str  # what such a model is called in messages and in exported models
-    family: Family  # the flags of the model
+    family: Family  # the model family, with its flags
     stock: str  # fairseq's model of the same structure
     tasks: Tuple[str, ...]  # the tasks that it is trained on, the usual one first
     criterion: Tuple[str, str]  # the name of its loss, and the name of the loss's class
-    stack: str  # start of the names of embeddings and layers
-    head: str  # start of the names in the output layer
-    length: str  # the setting for the length of the longest input
-    # each setting of the task for a length, with the setting of the model that has the same value
+    stack: str  # prefix of the parameters of embeddings and layers
+    head: str  # prefix of the parameters of the output layer
+    length: str  # the setting that limits the input length
+    # each length setting of the task, with the setting of the model that has the same value
     lengths: Tuple[Tuple[str, str], ...]
     # the names of the languages of an imported model, if the task has languages
     languages: Tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Kind(NamedTuple):
         return self.stack + "embed_tokens.weight"
 
     def changed(self, settings: Settings) -> Settings:
-        """The settings of a trained model that are not the defaults, without former names."""
+        """The settings of a trained model that differ from the defaults, under current names."""
         return {
             field.name: settings[field.name]
             for field in dataclasses.fields(self.family.dataclass)
@@ -81,7 +81,7 @@ class Kind(NamedTuple):
         }
 
     def complete(self, settings: Settings) -> Settings:
-        """Complete settings by their defaults, as when a model is built."""
+        """The *settings*, completed by the defaults as when a model is built."""
         cfg = Namespace(**settings)
         self.family.complete(cfg, {}, None)
         return vars(cfg)
@@ -125,7 +125,7 @@ MASKED = Kind(
 
 KINDS = (TRANSLATION, CAUSAL, MASKED)
 
-#: Names of a masked language model's parameters, or their starts; HEADS: those of output layers.
+#: Names and prefixes of a masked language model's parameters; HEADS: prefixes of output layers.
 ENCODER, LM_HEAD, EMBEDDING = MASKED.stack, MASKED.head, MASKED.embedding
 SEGMENTS = ENCODER + "embed_segments.weight"
 TABLE = ENCODER + "embed_positions.weight"  # the table of learned positions
@@ -133,18 +133,18 @@ HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
 
 
 def kind_of(name: Optional[str]) -> Optional[Kind]:
-    """The kind of a model of this plug-in or of fairseq, by its architecture, or None."""
+    """The kind of model that an architecture of this plug-in or fairseq has, or None."""
     model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     return next((kind for kind in KINDS if model in (kind.arch, kind.stock)), None)
 
 
 class Trained(NamedTuple):
-    """A checkpoint of a whole model, before anything is built."""
+    """A checkpoint of a whole model that has not been built yet."""
 
     checkpoint: Checkpoint
     settings: Settings  # of the model, under their current names
     arch: str  # the name of its architecture
-    kind: Optional[Kind]  # None for a model of another structure
+    kind: Optional[Kind]  # None if no kind has this structure
 
 
 def read_trained(path: str, lazy: bool = False) -> Trained:

@@ -1,7 +1,7 @@
 """Language models: fairseq's Transformer decoder with any position encoding.
 
-They are for ``--task language_modeling`` in ``fairseq-train`` and ``fairseq-eval-lm``, and continue
-prompts in ``fairseq-interactive`` and ``fairseq-generate``.  BERT's output layer and segments are
+``fairseq-train`` and ``fairseq-eval-lm`` need ``--task language_modeling`` for them; to continue
+prompts, use ``fairseq-interactive`` or ``fairseq-generate``.  BERT's output layer and segments are
 options: RoFormer (Su et al., arXiv 2104.09864) was also released as a language model with both.
 """
 
@@ -53,9 +53,9 @@ class LanguageModelFlags:
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed ``transformer_lm``; flags of the task stay interpolations.
+    """The flags of the installed ``transformer_lm``; references to the task stay interpolations.
 
-    An interpolation may be None, because a task may have no such flag.
+    The value of an interpolation may be None, because the task may lack the flag.
     """
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
@@ -69,7 +69,7 @@ def _own_fields() -> List[Field]:
 
 
 def _complete(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
-    """Complete a flat configuration; *settings* are those of the task."""
+    """Complete a flat configuration; *settings* are the task's."""
 
     def setting(name: str) -> Any:
         value = option(cfg, name)
@@ -111,7 +111,7 @@ LANGUAGE_MODEL = Family(
 
 
 class LanguageModelDecoder(TransformerDecoder):
-    """Decoder without attention to a source; *cfg* has ``lm_head`` and ``num_segments``, too."""
+    """Decoder without cross-attention; *cfg* also has ``lm_head`` and ``num_segments``."""
 
     output_projection: Any
 
@@ -135,7 +135,7 @@ class LanguageModelDecoder(TransformerDecoder):
             )
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Token embeddings (B, T, E), plus that of the first segment."""
+        """Token embeddings (B, T, E), plus the first segment's embedding if there are segments."""
         x = super().embed(tokens)
         return x if self.embed_segments is None else x + self.embed_segments.weight[0]
 

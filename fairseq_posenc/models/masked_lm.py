@@ -1,7 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
-They are for ``--task masked_lm`` and the tasks of :func:`register_pretraining`, and for fine-tuning
-with ``--task sentence_prediction``, ``sentence_ranking`` and those of :func:`register_fine_tuning`.
+Tasks for pre-training are ``masked_lm`` and those of :func:`register_pretraining`; for fine-tuning,
+``sentence_prediction``, ``sentence_ranking`` and those of :func:`register_fine_tuning`.
 """
 
 import argparse
@@ -51,11 +51,11 @@ class MaskedLMFlags(SegmentFlags, ClassifierFlags):
     """Flags of the masked language model, in addition to RoBERTa's."""
 
     encoder_input_dim: Optional[int] = setting(
-        None, "size of a token embedding, if not --encoder-embed-dim", at_least=1, at_most=1_000_000
+        None, "size of a token embedding (--encoder-embed-dim)", at_least=1, at_most=1_000_000
     )
     lm_head: Optional[str] = setting(
         "roberta",
-        "roberta: dense, activation, norm, projection; tied: the token embedding alone",
+        "roberta: dense, activation, norm, projection; tied: only the token embedding",
         choices=("roberta", "tied"),
     )
     causal: Optional[bool] = setting(False, "use causal attention")
@@ -68,14 +68,13 @@ class MaskedLMFlags(SegmentFlags, ClassifierFlags):
     num_positions: Optional[int] = setting(
         None,
         "number of positions in learned and TUPE tables (default: --max-positions, or in "
-        "fine-tuning that of the checkpoint)",
+        "fine-tuning the checkpoint's number)",
         at_least=1,
         at_most=2**31 - 1,
     )
 
 
 def _roberta_fields() -> List[Field]:
-    """The flags of the installed fairseq's RoBERTa, with its defaults."""
     parser = argparse.ArgumentParser(add_help=False)
     RobertaModel.add_args(parser)
     defaults = Namespace()
@@ -133,21 +132,21 @@ MASKED_LM: Family = Family(
 
 
 def register_pretraining(task: str, samples: Optional[Samples] = None) -> None:
-    """Let a task train masked language models on *samples*; by default, flags describe them."""
+    """Let *task* pre-train masked language models; *samples* becomes its entry in ``SAMPLES``."""
     if samples is not None:
         SAMPLES[task] = samples
     MASKED_LM.tasks += (task,)
 
 
 def register_fine_tuning(task: str) -> None:
-    """Let a task start from a pre-trained masked language model, whose settings it then takes."""
+    """Let *task* fine-tune masked language models, with the settings of their checkpoints."""
     FINE_TUNING.append(task)
     MASKED_LM.tasks += (task,)
 
 
 @MASKED_LM.register
 class MaskedLMModel(PartlySaved, SentenceModel):
-    """RoBERTa with position encodings in its attention; arguments are those of its base class."""
+    """RoBERTa with position encodings in its attention; arguments as in the base class."""
 
     family = MASKED_LM
 
@@ -177,31 +176,31 @@ class MaskedLMModel(PartlySaved, SentenceModel):
             model_name_or_path: the folder of the checkpoint, or a model folder.
             checkpoint_file: the checkpoint in that folder; not needed for a model folder.
             data_name_or_path: the folder of the dictionary; not read for a model folder.
-            bpe: how text is split, or None if it is not; a model folder has its own.  RoBERTa's
-                default, GPT-2's, is not the default here, because fairseq would download it.
+            bpe: the ``--bpe`` that splits text, or None to pass token numbers; a model folder has
+                its own.  RoBERTa's default, gpt2, is not used, because it would be a download.
             kwargs: further settings of fairseq.
         """
         kwargs.update(archive_map=cls.hub_models(), bpe=bpe, load_checkpoint_heads=True)
         loaded = hub_utils.from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )
-        interface = loaded.get("interface", RobertaHubInterface)  # that of a model folder
+        interface = loaded.get("interface", RobertaHubInterface)  # a model folder has one
         return interface(loaded["args"], loaded["task"], loaded["models"][0])
 
     @classmethod
     def build_model(cls, args: Options, task: FairseqTask) -> "MaskedLMModel":
         """Build the model for *task* from a flat configuration."""
         settings = task_settings(task)
-        with open_config(args):  # fairseq's RoBERTa adds entries, too
+        with open_config(args):  # building the model adds entries
             cls.family.complete_for_task(args, task)
             if args.untie_cls and option(settings, "init_token", 0) is None:
                 raise UsageError(
-                    "--untie-cls: without --init-token 0 the input has no [CLS]; give it"
+                    "--untie-cls: without --init-token 0, the input has no [CLS]; give that flag"
                 )
             model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
         if OmegaConf.is_config(args):  # omegaconf 2.0 raises for absent entries of an open config
             OmegaConf.set_struct(args, True)
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True
-            model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
+            model.encoder.sentence_encoder.strict_advice = "give the checkpoint's flags"
         return cls.family.finish(model, args)

@@ -54,14 +54,14 @@ TRANSLATION: Dict[str, Preset] = {
     "tupe_base": {**TUPE, **_BASE},
     "t5bias_base": {**_encoding("t5"), **_BASE},
     "alibi_base": {**_encoding("alibi"), **_BASE},
-    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; then Eq. 34 and Eq. 37
+    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
     "shaw_base": {**SHAW, "shaw_values": True, "shaw_max_distance": 16, **_BASE},
     "transformer_xl_base": {**XL, **_BASE},
     "deberta_base": {**DEBERTA, **_BASE},
-    # RoFormer section 4.4; the baseline without rotary is --position-encoding sinusoidal
+    # RoFormer section 4.4; for its baseline without rotary: --position-encoding sinusoidal
     "performer_tiny": {**PERFORMER, **_TINY},
     "performer_base": {**PERFORMER, **_BASE},
-    # GAU sections 4.1 and 5.1; two units per Transformer layer
+    # GAU sections 4.1 and 5.1; two units replace each Transformer layer
     "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **_BASE},
     # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
     "gau_tiny": {
@@ -110,7 +110,7 @@ MASKED_LM: Dict[str, Preset] = {
     "roformer_masked_lm_tiny": {**ROTARY, **_BERT_TINY},
     "roformer_masked_lm_base": {**ROTARY, **_BERT_BASE},
     "roformer_masked_lm_large": {**ROTARY, **_BERT_LARGE},
-    # TUPE Table 2, from BERT-A to its ablations
+    # TUPE Table 2: baselines, TUPE and its ablations
     "bert_a_masked_lm_base": {**LEARNED, **_BERT_BASE},
     "bert_r_masked_lm_base": {**_encoding("learned+t5"), **_BERT_BASE},
     "tupe_a_masked_lm_base": {**TUPE, **_UNTIED},
@@ -121,10 +121,10 @@ MASKED_LM: Dict[str, Preset] = {
     "shaw_masked_lm_base": {**SHAW, **_BERT_BASE},
     "transformer_xl_masked_lm_base": {**XL, **_BERT_BASE},
     "deberta_masked_lm_base": {**DEBERTA, **_BERT_BASE},
-    # RoFormer section 4.4; its baseline without rotary is --position-encoding learned
+    # RoFormer section 4.4; for its baseline without rotary: --position-encoding learned
     "performer_masked_lm_tiny": {**PERFORMER, **_BERT_TINY},
     "performer_masked_lm_base": {**PERFORMER, **_BERT_BASE},
-    # as `export hf-modernbert` writes them; base has the paper's 149 million parameters
+    # `export hf-modernbert` can write these; base has the paper's 149 million parameters
     "modernbert_masked_lm_tiny": {**_bert(128, 4, 3, 192), **_MODERN},
     "modernbert_masked_lm_base": {**_bert(768, 12, 22, 1152), **_MODERN},
     # GAU sections 4.1 and 5.1
@@ -140,7 +140,6 @@ MASKED_LM: Dict[str, Preset] = {
 
 
 def _gpt(channels: int, heads: int, layers: int) -> Dict[str, Any]:
-    """GPT-3's architecture, with fairseq's settings."""
     return {
         "decoder_embed_dim": channels,
         "decoder_ffn_embed_dim": 4 * channels,
@@ -153,14 +152,14 @@ def _gpt(channels: int, heads: int, layers: int) -> Dict[str, Any]:
     }
 
 
-# RoFormer 4.6.1 and 4.7 name the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
+# RoFormer 4.6.1 and 4.7 use the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
 # Brown et al., arXiv 2005.14165, Table 2.1.  That table gives the larger model 24 heads of size
 # 128, which do not fit its 2,048 channels; 16 heads do.
 _GPT_TINY, _GPT_SMALL, _GPT_MEDIUM = _gpt(128, 4, 2), _gpt(768, 12, 12), _gpt(2048, 16, 24)
 # FoX, the variant of LLaMA's architecture without RoPE (Lin et al., arXiv 2503.02130, section 4.1):
-# pre-norm, RMS norms, SwiGLU, no biases but those of the gates.  Of its Pro block, the norm of
-# queries and keys is available (--qk-norm); the output gates with their norm, and the mixture of
-# keys and values with those of the previous token, are not.
+# pre-norm, RMS norms, SwiGLU, no biases except in the gates.  Of FoX's Pro block, only the norm of
+# queries and keys is available (--qk-norm).  Its output gates, with their norm, are missing, and so
+# is the mixture of each token's keys and values with those of the token before.
 _LLAMA = {"norm": "rms", "no_bias": True, "feed_forward": "swiglu", "decoder_ffn_embed_dim": 2048}
 
 
@@ -179,12 +178,12 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
     "shaw_lm_small": {**SHAW, **_GPT_SMALL},
     "transformer_xl_lm_small": {**XL, **_GPT_SMALL},
     # LLaMA's blocks (Touvron et al., arXiv 2302.13971, section 2.2) with the grouped queries of
-    # LLaMA 2 (arXiv 2307.09288, section 2.2), as `export hf-llama` writes them
+    # LLaMA 2 (arXiv 2307.09288, section 2.2); `export hf-llama` can write these models
     "llama_lm_tiny": {**_GPT_TINY, **_LLAMA, "decoder_ffn_embed_dim": 344, **_grouped(2)},
     "llama_lm_small": {**_GPT_SMALL, **_LLAMA, **_grouped(4)},
     "fox_lm": {**_GPT_SMALL, **_LLAMA, **_encoding("fox")},
-    # Yang et al., arXiv 2501.18795: three layers of four have rotary and a sliding window, the
-    # fourth has no positions and attends to the 65,536 tokens before
+    # Yang et al., arXiv 2501.18795: three of every four layers have rotary and a sliding window;
+    # the fourth has no positions and attends to the 65,536 tokens before each token
     "rnope_swa_lm": {
         **_GPT_SMALL,
         **_LLAMA,
@@ -192,9 +191,9 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
         "attention": "local",
         "local_window": "512*3,65536",
     },
-    # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; its baseline without rotary is
+    # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; for its baseline without rotary, give
     # --position-encoding learned, as in the code that RoFormer cites
     "performer_lm_enwik8": {**PERFORMER, **_GPT_SMALL},
-    # 24 units as in GAU section 5.1, two per Transformer layer; pre-norm like the others
+    # 24 units as in GAU section 5.1, two per Transformer layer; pre-norm, like the other models
     "gau_lm_small": {**_GPT_SMALL, **GAU},
 }

@@ -1,7 +1,7 @@
 """fairseq's RoBERTa with positions and segments: from tokens to logits.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; ALBERT, Lan et al.,
-arXiv 1909.11942, section 3.1, for embeddings of another size than the layers.
+arXiv 1909.11942, section 3.1, for embeddings whose size differs from the layers' channels.
 """
 
 import logging
@@ -34,7 +34,7 @@ from fairseq_posenc.stacks.encoder import Encoded, Requested, TransformerEncoder
 logger = logging.getLogger(__name__)
 
 _NO_PAIRS = (
-    "no second text in the first %d batches, so only segment 0 is trained; pairs are input0 and "
+    "no second text in the first %d batches, so only segment 0 is trained; give pairs: input0 and "
     "input1 of --task sentence_prediction, or lines 'text </s> text' of --task masked_lm "
     "--sample-break-mode eos"
 )
@@ -43,10 +43,10 @@ _NO_PAIRS = (
 class SentenceEncoder(TransformerEncoder):
     """Transformer encoder with optional segment embeddings and embedding projection.
 
-    If token embeddings (V, E) are not of C channels, a projection follows them.
+    If the token embeddings (V, E) do not have C channels, they are projected to C channels.
     """
 
-    began = False  # whether the first layer is built
+    began = False  # whether the first layer has been built
     #: whether :meth:`features` needs the tokens as they were before masking
     reads_original = False
 
@@ -82,7 +82,7 @@ class SentenceEncoder(TransformerEncoder):
         return layer
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor] = None) -> Tensor:
-        """Token plus segment embeddings (B, T, E); labels that are None follow ``--segments``."""
+        """Token plus segment embeddings (B, T, E); without labels, ``--segments`` decides."""
         x = self.embed_tokens(src_tokens)
         if self.embed_segments is None:
             return x
@@ -95,7 +95,7 @@ class SentenceEncoder(TransformerEncoder):
         return x + self.embed_segments(segment_labels)
 
     def segment_labels(self, src_tokens: Tensor) -> Tensor:
-        """The segments of texts or pairs (B, T); see :func:`segment_labels`."""
+        """The segment of each token (B, T) of texts or pairs; see :func:`segment_labels`."""
         return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
 
     def features(
@@ -107,9 +107,9 @@ class SentenceEncoder(TransformerEncoder):
     ) -> Encoded:
         """Features of a batch of texts.
 
-        *src_tokens* (B, T) start with [CLS]; *segment_labels* (B, T) follow ``--segments`` if None.
-        *unused* are other entries of a batch, such as ``src_lengths``.  If :attr:`reads_original`,
-        a batch also has ``original`` (B, T), the tokens as they were before masking.
+        *src_tokens* (B, T) start with [CLS].  Without *segment_labels* (B, T), ``--segments``
+        decides.  *unused* are other entries of a batch, such as ``src_lengths``, and ``original``
+        (B, T) if :attr:`reads_original` is True: the tokens as they were before masking.
         """
         batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
         return self.run_layers(batch, requested)
@@ -128,13 +128,13 @@ class SentenceEncoder(TransformerEncoder):
 
 
 class MaskedLMEncoder(RobertaEncoder):
-    """Sentence encoder and language-model head, with fairseq's names."""
+    """Sentence encoder and language-model head, with fairseq's parameter names."""
 
     def __init__(
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None
     ) -> None:
-        super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's shares no embedding
-        # RoBERTa has neither of these two flags, and its default is a learned table
+        super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's cannot share embeddings
+        # fairseq's RoBERTa has neither of these flags; by default it has a learned table
         tables = {each.input for each in all_encodings(args.position_encoding)} - {None}
         args.encoder_learned_pos = "learned" in tables
         args.no_token_positional_embeddings = not tables
@@ -175,14 +175,14 @@ class MaskedLMEncoder(RobertaEncoder):
             src_tokens: (B, T), starting with [CLS].
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
-            masked_tokens: (B, T), True where logits are needed; by default everywhere.
+            masked_tokens: (B, T), True for tokens whose logits are needed; by default all.
             by_token: as in :class:`.Requested`.
             predicting: as in :class:`.Requested`; by default True unless *features_only*.
             inputs: see :meth:`.SentenceEncoder.features`.
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), where
-            T may be smaller unless *by_token*; and ``{"inner_states": [(T, B, C), ...] or None}``.
+            logits (B, T, V), or (N, V) for N *masked_tokens*; or features (B, T, C), perhaps
+            of fewer tokens unless *by_token*; and ``{"inner_states": [(T, B, C), ...] or None}``.
         """
         predicting = not features_only if predicting is None else predicting
         requested = Requested(return_all_hiddens, by_token, predicting)
@@ -199,7 +199,7 @@ class MaskedLMEncoder(RobertaEncoder):
 
 
 class SentenceModel(HeadedModel):
-    """RoBERTa with segments and the heads of pre-training; arguments are those of its base."""
+    """RoBERTa with segments and pre-training heads; arguments as in the base class."""
 
     def forward(
         self,
@@ -212,14 +212,14 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
 
-        *segment_labels* (B, T) follow ``--segments`` if None.  A head *classification_head_name*
-        replaces the language-model head.  For *inputs* see :meth:`MaskedLMEncoder.forward`, and
-        for logits of tokens also :meth:`predict`.
+        Without *segment_labels* (B, T), ``--segments`` decides.  *classification_head_name* is a
+        head to use in place of the language-model head.  *inputs* are arguments of
+        :meth:`MaskedLMEncoder.forward` or, for logits of tokens, of :meth:`predict`.
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
-            a classification head or (B, T, N) of a token head; and a dictionary with
-            ``inner_states``, and the outputs of the ``heads`` that were asked for.
+            logits of tokens (B, T, V), or (N, V) for N *masked_tokens*; features (B, T, C); or the
+            logits of N classes, (B, N) from a classification head or (B, T, N) from a token head.
+            Also a dictionary with ``inner_states`` and the outputs of the requested ``heads``.
         """
         inputs.update(segment_labels=segment_labels, return_all_hiddens=return_all_hiddens)
         name = classification_head_name
@@ -243,8 +243,8 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, and the outputs of *heads*.
 
-        *heads* maps the name of a head that :meth:`add_head` added to what the head reads besides
-        the states; other arguments are those of :meth:`MaskedLMEncoder.forward`.
+        *heads* maps the names of heads, added by :meth:`add_head`, to the inputs that they read
+        besides the states.  Other arguments are those of :meth:`MaskedLMEncoder.forward`.
         """
         if not heads:
             return self.encoder(src_tokens, masked_tokens=masked_tokens, **inputs)

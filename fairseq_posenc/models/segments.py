@@ -1,4 +1,4 @@
-"""The ``--segments`` of a masked language model: its default by task, its checks, its labels."""
+"""Segments of masked language models: the default and checks of ``--segments``, and labels."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Optional
@@ -17,19 +17,19 @@ SINGLE, PAIRS = "single", "pairs"
 
 
 class Samples(NamedTuple):
-    """What the samples of a task of pre-training are, given its settings."""
+    """Properties of a pre-training task's samples, each a function of the task's settings."""
 
     pairs: Callable[[Options], bool]  # whether they are pairs of texts
-    # why documents in one sample cannot be computed as if each was alone, and what to drop; or None
+    # why documents in one sample cannot be computed separately, and the flag to drop; or None
     unpacked: Callable[[Options], Optional[str]]
 
 
-#: The samples of each task; ``--sample-break-mode`` decides for tasks that are not listed.
+#: The samples of pre-training tasks; for other tasks, ``--sample-break-mode`` decides.
 SAMPLES: Dict[str, Samples] = {}
 
 
 def samples_of(settings: Options) -> Optional[Samples]:
-    """The entry of the task with these *settings*, or of the task that a command line names."""
+    """The entry in :data:`SAMPLES` for a task with these *settings*, or for a command line's."""
     return SAMPLES.get(option(settings, "task") or option(settings, "_name"))
 
 
@@ -42,9 +42,9 @@ class SegmentFlags:
     )
     segments: Optional[str] = setting(
         None,
-        "segments of tokens: single, all in the first; pairs, the text after a separator in the "
-        "second (default: pairs when fine-tuning and where samples of pre-training are pairs or "
-        "lines, else single)",
+        "single: all tokens are in the first segment; pairs: the text after a separator is in the "
+        "second (default: pairs in fine-tuning, and in pre-training if samples are pairs or lines; "
+        "else single)",
         choices=(SINGLE, PAIRS),
     )
 
@@ -52,8 +52,8 @@ class SegmentFlags:
 def resolve_segments(cfg: Options, settings: Options) -> None:
     """Set ``segments`` in a complete configuration, in place, unless it was given.
 
-    Samples count as pairs in fine-tuning, if the task of pre-training makes pairs, or if each is a
-    line; any other sample is a block of running text, whose separators divide sentences.
+    Samples count as pairs in fine-tuning, and in pre-training if the task makes pairs or each
+    sample is a line.  Other samples are blocks of running text, where separators end sentences.
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
@@ -71,12 +71,12 @@ def refuse_pairs_in_blocks(args: Options) -> None:
         mode = option(args, "sample_break_mode")
         raise UsageError(
             f"--segments {PAIRS}: --sample-break-mode {mode} makes blocks of running text; give "
-            "--sample-break-mode eos, and a pair 'text </s> text' in each line"
+            "--sample-break-mode eos, with a pair 'text </s> text' in each line of the data"
         )
 
 
 def samples_are_pairs(settings: Options) -> Optional[bool]:
-    """Whether pre-training uses pairs, or lines that may be pairs; None for other tasks."""
+    """Whether a pre-training task has pairs, or lines that may be pairs; None for other tasks."""
     mode, samples = option(settings, "sample_break_mode"), samples_of(settings)
     if mode is None:
         return None
@@ -84,18 +84,18 @@ def samples_are_pairs(settings: Options) -> Optional[bool]:
 
 
 def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: int) -> Tensor:
-    """The segment of each token: 0 for [CLS], the first text and its separator, 1 for the second.
+    """The segment of each token: 0 for [CLS] and the first text, 1 for the second text.
 
-    A text ends with a separator.  Adjacent separators all belong to the text before them, so both
-    BERT's ``[CLS] a [SEP] b [SEP]`` and RoBERTa's ``<s> a </s> </s> b </s>`` are labelled.
+    A text includes the separators after it, one or several, so that both BERT's format,
+    ``[CLS] a [SEP] b [SEP]``, and RoBERTa's, ``<s> a </s> </s> b </s>``, are labelled.
 
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 1, 1, 0]])
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 0, 1, 1]])
 
-    *tokens* (B, T) are padded on either side; the labels (B, T) are int64, 0 for padding.  Texts
-    beyond the number *num_segments* get the label of the last segment.
+    *tokens* (B, T) may be padded on either side; the labels (B, T) are int64, 0 for padding.  If
+    there are more texts than *num_segments*, the further texts get the last segment's label.
     """
     real, ends = tokens.ne(padding), tokens.eq(separator)
     begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
@@ -116,18 +116,18 @@ def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
     return first.sum(dim=1, keepdim=True)
 
 
-#: Number of batches to look at.
+#: Number of batches that :class:`FirstBatches` looks at.
 PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs a message if the first batches lack what a flag acts on; its ``%d`` is their number."""
+    """Logs *message* if the first batches lack what a flag acts on; ``%d`` is their number."""
 
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE
     ) -> None:
         self.log, self.message = log, message
-        #: the number of batches that are still to be looked at
+        #: the number of batches that remain to be looked at
         self.left = batches
 
     def saw(self, present: bool) -> None:
@@ -138,10 +138,10 @@ class FirstBatches:
 
 
 def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a step of the task: give masked language models what depends on the original tokens.
+    """Wrap a step of a task: give masked language models inputs from the tokens before masking.
 
-    A separator can itself be masked, and a random token can be a separator.  Models of pairs get
-    the segments, all 0 in blocks of running text; models that read separators get the tokens.
+    Masking can remove a separator or insert one.  Therefore models of pairs get segment labels (all
+    0 in blocks of running text), and models that read separators get the tokens before masking.
     """
 
     def wrapper(

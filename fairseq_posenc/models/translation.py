@@ -1,8 +1,8 @@
 """Translation: fairseq's encoder-decoder Transformer with any position encoding.
 
-``--task multilingual_translation`` has an encoder and a decoder for every language pair, which can
-be shared; ``--task translation_multi_simple_epoch`` trains a single model.  All hypotheses of a
-sentence share the keys of its source, so fairseq's search tells the decoder how many there are.
+``--task multilingual_translation`` has an encoder and a decoder for every language pair; pairs can
+share them.  ``--task translation_multi_simple_epoch`` trains a single model.  In beam search, all
+hypotheses of a sentence share the keys of its source, so the decoder is told their number.
 """
 
 from functools import partial
@@ -36,8 +36,8 @@ def _own_fields() -> List[Field]:
     return [
         *flat_fields(TransformerConfig),
         stock_field("alignment_layer", int, "decoder layer trained on word alignments", None),
-        stock_field("alignment_heads", int, "heads of that layer trained on alignments", None),
-        stock_field("full_context_alignment", bool, "the alignment sees the whole target", False),
+        stock_field("alignment_heads", int, "number of heads trained in --alignment-layer", None),
+        stock_field("full_context_alignment", bool, "let alignments see the whole target", False),
     ]
 
 
@@ -100,11 +100,11 @@ class TranslationModel(PartlySaved, TransformerModelBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source, decode the target, and align them under ``--full-context-alignment``.
 
-        Source tokens are (B, S), target tokens (B, T).  The attention of *alignment_layer* is
-        returned, averaged over *alignment_heads*, by default as the flags say.
+        Source tokens are (B, S), target tokens (B, T).  The cross-attention of *alignment_layer* is
+        returned, averaged over *alignment_heads* of its heads; both arguments default to the flags.
 
         Returns:
-            logits (B, T, V) and a dictionary with the attention under ``"attn"``.
+            logits (B, T, V) and a dictionary with the cross-attention under ``"attn"``.
         """
         heads = self.cfg.alignment_heads if alignment_heads is None else alignment_heads
         layer = self.cfg.alignment_layer if alignment_layer is None else alignment_layer
@@ -192,7 +192,7 @@ class MultilingualModel(MultilingualTransformerModel):
 
 
 def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """Store the number of hypotheses per sentence in the ensemble while it generates."""
+    """Wrap *generate*: the ensemble stores the number of hypotheses per sentence meanwhile."""
 
     def wrapper(generator: SequenceGenerator, *args: object, **kwargs: object) -> Any:
         ensemble: Any = generator.model
@@ -206,9 +206,9 @@ def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def telling_hypotheses(forward_decoder: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the number of hypotheses per sentence, which share its source's keys, into the cache.
+    """Wrap *forward_decoder*: put the number of hypotheses per sentence into the cache.
 
-    fairseq would put it into the modules of models that have ``set_beam_size``, and leave it there.
+    fairseq itself would store the number in modules with ``set_beam_size``, and leave it there.
     """
 
     def wrapper(

@@ -1,5 +1,5 @@
-"""Parts that the plug-in works without: each is a folder, which registers what it adds.
+"""Optional parts of the plug-in: each is a folder that registers what it adds.
 
-A folder can be deleted, with its tests; nothing outside of a folder imports it or names what it
-registers.  :mod:`fairseq_posenc.basics.packages` loads the folders.
+A folder can be deleted together with its tests: nothing outside the folder imports it or names what
+it registers.  :mod:`fairseq_posenc.basics.packages` loads the folders.
 """

@@ -20,10 +20,10 @@ from fairseq_posenc.models.family import family_of
 from fairseq_posenc.serving.model_folder import CARD, ModelFolder
 from fairseq_posenc.version import __version__
 
-#: Groups of fairseq's configuration that describe a training.
+#: Groups of fairseq's configuration that describe a training run.
 _TRAINING = ("criterion", "optimizer", "lr_scheduler", "optimization")
 _BATCHES = ("max_tokens", "batch_size")
-#: The end of an architecture's name, the Hub's name of its task, and the class that loads it.
+#: The end of a class name of transformers, the Hub's name of the task, and the loading class.
 _TASKS = (
     ("ForCausalLM", "text-generation", "AutoModelForCausalLM"),
     ("LMHeadModel", "text-generation", "AutoModelForCausalLM"),
@@ -44,8 +44,8 @@ def card(
 ) -> str:
     """The card of a model folder that is called *name*.
 
-    *about* is a sentence on the data, *scores* are the contents of files with scores, and *report*
-    is the report of the export to CTranslate2; all three may be None or empty.
+    *about* is a sentence about the data, *scores* are the contents of files with scores, and
+    *report* is the report of the export to CTranslate2; all three may be None or empty.
     """
     text = folder.text
     parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
@@ -76,17 +76,17 @@ def write_card(
     notes: Sequence[str],
     difference: Optional[float],
 ) -> None:
-    """Write the card of an exported model, as the Hugging Face Hub reads it: metadata in front.
+    """Write the card of an exported model; it begins with metadata for the Hugging Face Hub.
 
-    The license is left to the user, because nothing that is exported states one.
+    The license is left to the user, because neither the checkpoint nor the flags state one.
 
     Args:
         folder: an existing folder with the config.json of the model.
         name: the name that the folder will have.
         path: the checkpoint.
         options: the flags of the export: ``about``, ``scores`` and the languages.
-        notes: what the user should know.
-        difference: the largest difference from fairseq, if it was measured.
+        notes: what users of the model should know.
+        difference: the largest difference from the outputs in fairseq, or None.
     """
     checkpoint, file = read_checkpoint(path, lazy=True), os.path.join(folder, "config.json")
     config = read_json_object(file, f"{file}:")
@@ -113,13 +113,11 @@ def write_card(
 
 
 def _written(start: Sequence[str], sections: Mapping[str, Optional[str]]) -> str:
-    """The text of a card: what it begins with, and its sections by their titles."""
     titled = [f"## {title}\n\n{text}" for title, text in sections.items() if text]
     return "\n\n".join([*start, *titled]) + "\n"
 
 
 def _trained(checkpoint: Checkpoint, scores: Sequence[str], export: List[str]) -> Dict[str, str]:
-    """The sections on the flags, the training, the scores and the export."""
     history = checkpoint.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates")
     progress = "Number of updates unknown." if updates is None else f"After {updates:,} updates."
@@ -136,7 +134,6 @@ def _arch(checkpoint: Checkpoint) -> str:
 
 
 def _model_flags(checkpoint: Checkpoint) -> List[str]:
-    """The settings that are part of the model and differ from the defaults."""
     family = family_of(_arch(checkpoint))
     defaults = {} if family is None else defaults_of(family.dataclass)
     given = settings_by_role(checkpoint, ("model",))
@@ -148,7 +145,7 @@ def _model_flags(checkpoint: Checkpoint) -> List[str]:
 
 
 def _training_flags(checkpoint: Checkpoint) -> List[str]:
-    if checkpoint.get("cfg") is None:  # fairseq before 0.10 does not tell groups apart
+    if checkpoint.get("cfg") is None:  # fairseq before 0.10 saved no groups of settings
         return []
     lines = []
     for group in _TRAINING:
@@ -172,7 +169,6 @@ def _flag(name: str, value: Any) -> str:
 
 
 def _block(lines: List[str], language: str = "") -> str:
-    """A block of code."""
     return "\n".join([f"```{language}", *lines, "```"])
 
 

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine, and the choice of an engine.
+"""CTranslate2 as an engine for translation, and the choice between engines.
 
 Neither PyTorch nor fairseq is imported unless fairseq is chosen.
 """
@@ -14,11 +14,11 @@ from fairseq_posenc.serving.translate import Beam, Engine, Hardware, Hypothesis,
 
 
 class CTranslate2Engine:
-    """An exported model.
+    """Translates with a model that was exported to CTranslate2.
 
     Args:
         folder: the model folder.
-        hardware: the device on which it computes.
+        hardware: the device, the threads and the type to compute with.
     """
 
     def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
@@ -73,8 +73,8 @@ def _check_compute_type(module: Any, hardware: Hardware) -> None:
         raise UsageError(f"--device {hardware.device}: cannot be used ({error})") from error
     if hardware.compute_type not in known:
         raise UsageError(
-            f"--compute-type {hardware.compute_type}: the {hardware.device} of this machine lacks "
-            f"it; it has {', '.join(known)}"
+            f"--compute-type {hardware.compute_type}: the {hardware.device} of this machine does "
+            f"not support it; give one of {', '.join(known)}"
         )
 
 
@@ -82,19 +82,19 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
     """The engine of a model folder: *name*, or CTranslate2 if the model was exported, else fairseq.
 
     Raises:
-        UsageError: the folder has no model for the engine, or no translation model, or the engine
-            lacks the type of weights.
+        UsageError: the folder has no translation model, or no model for the engine; or the engine
+            does not support ``--compute-type``.
     """
     if folder.task != "translation":
         raise UsageError(
-            f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
-            "translation model"
+            f"--model {folder.path}: holds a model of --task {folder.task}; give the folder "
+            "of a translation model"
         )
     has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
     chosen = name or ("ctranslate2" if folder.export else "fairseq")
     if has[chosen] is None:
         other = next(each for each in has if each != chosen)
-        raise UsageError(f"--engine {chosen}: {folder.path} has a model for {other} only")
+        raise UsageError(f"--engine {chosen}: {folder.path} has only a model for {other}; drop it")
     if chosen == "fairseq" and hardware.compute_type != "default":
         raise UsageError(
             f"--compute-type {hardware.compute_type}: is for --engine ctranslate2; drop it"

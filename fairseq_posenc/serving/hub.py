@@ -22,29 +22,29 @@ from fairseq_posenc.serving.translation import numbers_of
 
 
 class FolderTask(NamedTuple):
-    """What is particular to the model folders of a task."""
+    """Special properties of the model folders of a task."""
 
     interface: Any = None  # a class derived from SentenceHubInterface, which is the default
-    files: Tuple[str, ...] = ()  # files of the data that `pack` copies besides dictionaries
+    files: Tuple[str, ...] = ()  # files of --data that `pack` copies besides dictionaries
 
 
-#: Tasks whose folders hold more than others, or have a hub interface of their own, by name.
+#: Tasks whose model folders have further files, or a hub interface of their own, by name.
 FOLDER_TASKS: Dict[str, FolderTask] = {}
 MASK = "<mask>"
 #: Tasks whose settings say which tokens begin and separate texts.
 _CLASSIFIERS = ("sentence_prediction", "sentence_ranking")
-#: The BPE that fairseq's RoBERTa downloads unless told otherwise.
+#: The BPE that fairseq's RoBERTa downloads unless another is given.
 _DEFAULT = "gpt2"
 
 
 class SentenceHubInterface(RobertaHubInterface):
     """fairseq's interface to a masked language model or a classifier, for a model folder.
 
-    It joins several texts as the folder's task joins them in training.
+    It joins several texts in the same way as the folder's task did in training.
 
     Attributes:
         longest: the largest number of tokens that the model and the task accept.
-        cuts: whether the task cuts longer texts.
+        cuts: whether the task truncates longer texts.
     """
 
     def __init__(self, cfg: Any, task: Any, model: Any, folder: ModelFolder) -> None:
@@ -52,7 +52,7 @@ class SentenceHubInterface(RobertaHubInterface):
         settings, self.folder = task_settings(task), folder
         if folder.task in _CLASSIFIERS:
             self._first, self._separator = settings.init_token, settings.separator_token
-        else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
+        else:  # BERT's format if there are segments, as in imported models; else RoBERTa's
             pairs = getattr(model, "reads_pairs", False)
             end = task.source_dictionary.eos()
             # tasks that pre-train on pairs have this setting
@@ -74,7 +74,7 @@ class SentenceHubInterface(RobertaHubInterface):
         return found[: self.longest] if self.cuts else found
 
     def joined(self, texts: Sequence[str], no_separator: bool = False) -> Tensor:
-        """See :meth:`encode`; nothing is cut off."""
+        """As :meth:`encode`, but without truncation."""
         symbols = [self.bpe.encode(text).split() for text in texts]
         return self._numbers(symbols, None if no_separator else self._separator)
 
@@ -91,16 +91,16 @@ class SentenceHubInterface(RobertaHubInterface):
         """The most probable symbols in the place of ``<mask>``, best first.
 
         Args:
-            masked_input: raw text with one ``<mask>``, or the mask of the folder's tokeniser, such
-                as ``[MASK]``.
+            masked_input: raw text with one mask, which is ``<mask>`` or the mask symbol of the
+                folder's tokeniser, such as ``[MASK]``.
             topk: number of symbols.
 
         Returns:
-            for each symbol, the text with the mask replaced, the probability, and its own text.
+            for each symbol: the text with the mask replaced, the probability, the symbol as text.
 
         Raises:
             UsageError: there is no mask, or more than one, the text is too long, or the model was
-                fine-tuned as a classifier or for questions.
+                fine-tuned as a classifier or for answering questions.
         """
         if self.folder.head is not None or folder_task(self.folder.task).interface is not None:
             raise UsageError(
@@ -111,11 +111,11 @@ class SentenceHubInterface(RobertaHubInterface):
         spans = masked_input.replace(text.mask, MASK).split(MASK)
         if len(spans) != 2 or topk < 1:
             raise UsageError(
-                f"fill_mask: the text has {len(spans) - 1} times {MASK}, and topk is {topk}; give "
-                "one mask, and a number from 1 on"
+                f"fill_mask: the text has {len(spans) - 1} masks ({MASK}), and topk is {topk}; "
+                "give one mask and a topk of at least 1"
             )
         before, after = spans
-        # in byte-level BPE, a word's symbol includes the space before it, and so does the mask
+        # a word's symbol in byte-level BPE includes the space before the word; so must the mask's
         start = before.rstrip() if self.folder.text.subwords == "transformers" else before
         parts = [self.bpe.encode(part).split() for part in (start, after)]
         numbers = self._numbers([[*parts[0], MASK, *parts[1]]], None)
@@ -133,7 +133,7 @@ class SentenceHubInterface(RobertaHubInterface):
         Args:
             head: the name of a classification head.
             tokens: the token numbers of one text, (T,), or of several with padding, (B, T).
-            return_logits: return what the head computes, which for a regression is its value.
+            return_logits: return the logits, or the head's values if it is a regression.
 
         Raises:
             UsageError: a text is longer than the model accepts.
@@ -152,8 +152,8 @@ def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> Non
     for number, text in enumerate(texts):
         if len(text) > longest:
             raise UsageError(
-                f"{function}: text {number} of the list has {len(text)} tokens, and the model "
-                f"accepts {longest}; split it"
+                f"{function}: text {number} of the list has {len(text)} tokens, but the model "
+                f"accepts only {longest}; split the text"
             )
 
 
@@ -165,12 +165,12 @@ def opened(
 ) -> Dict[str, Any]:
     """Load a model folder by fairseq's ``from_pretrained``, and return its result.
 
-    For a masked language model it also has ``interface``, a function of settings, task and model.
+    For a masked language model, the result also has ``interface``, which makes its hub interface.
 
     Args:
         folder: the model folder.
         from_pretrained: fairseq's function.
-        checkpoint_file: the checkpoint, if it is not that of the folder.
+        checkpoint_file: the name of a checkpoint that replaces the folder's.
         settings: further settings of fairseq.
     """
     folder.checked()
@@ -189,7 +189,7 @@ def opened(
 
 
 def _check_head(folder: ModelFolder, model: Any) -> None:
-    """Refuse a description with another head, or with other classes, than the model has."""
+    """Refuse a folder whose model.json has another head or number of outputs than the model."""
     head = folder.head
     if head is None:
         return
@@ -198,12 +198,12 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
     if size != len(head.labels):
         raise UsageError(
             f"{folder.path}: model.json names {len(head.labels)} outputs of the head {head.name}, "
-            f"and the checkpoint has {size}; pack the model again"
+            f"but the checkpoint has {size}; pack the model again"
         )
 
 
 def folder_task(name: str) -> FolderTask:
-    """What packs and others have registered for the model folders of a task."""
+    """The special properties that are registered for a task's model folders, or the defaults."""
     load("serving")
     return FOLDER_TASKS.get(name, FolderTask())
 

@@ -1,17 +1,17 @@
-"""Model folders: a model with everything that raw text needs to pass through it.
+"""Model folders: a model with everything that it needs to process raw text.
 
 ::
 
     MODEL/
-        model.json       what it is, how its text was prepared, and digests of the other files
+        model.json       the task, the text preparation, and digests of the other files
         README.md        a card: data, flags, scores, limits
-        checkpoint.pt    for fairseq, without the optimiser's state
+        checkpoint.pt    the checkpoint for fairseq, without the optimiser's state
         dict.*.txt       dictionaries
         codes            subwords: the merges of subword-nmt, a model of SentencePiece, or the
                          files of a tokenizer of transformers
         ctranslate2/     the exported model, if there is one
 
-``fairseq-posenc pack`` writes one; ``translate``, ``predict`` and ``from_pretrained`` read it.
+``fairseq-posenc pack`` writes them; ``translate``, ``predict`` and ``from_pretrained`` read them.
 This file imports neither PyTorch nor fairseq.
 """
 
@@ -39,13 +39,13 @@ from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
 from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
-#: The version of the format, raised when older readers would misread it.
+#: The version of the format; it increases if older readers would misread a folder.
 FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
-#: The file of an exported model that says what translation needs to know about it.
+#: The file of an exported model with the settings that translation needs.
 EXPORT_SETTINGS = "fairseq_posenc.json"
 ADVICE = "give a folder that `fairseq-posenc pack` wrote"
-#: Tasks whose data, and with them their dictionaries, are in a folder for each input.
+#: Tasks whose data have one folder, with a dictionary, for each input.
 _IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 
 
@@ -53,9 +53,9 @@ class Head(NamedTuple):
     """The classification head of a model."""
 
     name: str  # the name in the model
-    labels: List[str]  # the classes by number; for a regression, names of the values
-    regression: bool = False  # whether it computes values
-    # number of texts that it was trained on, or None if that is unknown
+    labels: List[str]  # the classes in order; for a regression, names of the values
+    regression: bool = False  # whether its outputs are values, not class logits
+    # number of texts per example in training, or None if unknown
     inputs: Optional[int] = None
     bounds: Tuple[float, float] = (0.0, 1.0)  # the values that 0 and 1 stand for in a regression
 
@@ -80,12 +80,12 @@ class ModelFolder(NamedTuple):
     text: Text = Text()  # how its text was prepared
     search: Search = Search()  # defaults of the search
     head: Optional[Head] = None  # the head of a classifier, or None
-    # the SHA-256 of each file but the description and the card, by its name; none in folders of
-    # version 0.1
+    # the SHA-256 of each file except model.json and the card, keyed by file name; folders of
+    # version 0.1 have none
     digests: Mapping[str, str] = MappingProxyType({})
 
     def file(self, name: str) -> str:
-        """The path of one of its files."""
+        """The path of the file or sub-folder *name*."""
         return os.path.join(self.path, name)
 
     @property
@@ -102,7 +102,7 @@ class ModelFolder(NamedTuple):
 
     @property
     def overrides(self) -> Dict[str, Any]:
-        """The settings of its checkpoint that the folder replaces: data, languages, heads."""
+        """Settings with which the folder replaces the checkpoint's: data, languages, heads."""
         text = self.text
         named = {"source_lang": text.source_lang, "target_lang": text.target_lang}
         languages = {name: lang for name, lang in named.items() if lang is not None}
@@ -121,15 +121,15 @@ class ModelFolder(NamedTuple):
         return [os.path.join(name, "dict.txt") for name in names]
 
     def checked(self) -> str:
-        """The checkpoint, after a comparison with its digest.
+        """The path of the checkpoint, after a comparison with its digest.
 
         Raises:
-            UsageError: it is missing, or it is not the file that was packed.
+            UsageError: the checkpoint is missing, or has changed since it was packed.
         """
         if self.checkpoint is None:
             raise UsageError(
-                f"{self.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
-                "checkpoint for the rest"
+                f"{self.path}: has only a model for CTranslate2, which only `translate` can use; "
+                "pack the checkpoint again"
             )
         self.check(self.path, CHECKPOINT)
         return self.checkpoint
@@ -142,10 +142,10 @@ class ModelFolder(NamedTuple):
         return self._replace(digests={name: digest_of_file(files[name]) for name in names})
 
     def check(self, shown: str, *parts: str) -> None:
-        """Refuse files that are missing, or not those that were packed.
+        """Refuse files that are missing, or have changed since they were packed.
 
         Args:
-            shown: the folder in messages.
+            shown: how messages name the folder.
             parts: the names of the files or folders to compare; by default all but the checkpoint
                 and the export, which are compared when they are read.
         """
@@ -157,8 +157,8 @@ class ModelFolder(NamedTuple):
                 raise UsageError(f"{shown}: {name} is missing; copy or pack the model again")
             if digest_of_file(path) != digest:
                 raise UsageError(
-                    f"{shown}: {name} is not the file that was packed, its digest differs; copy or "
-                    "pack the model again"
+                    f"{shown}: {name} has changed since it was packed (its digest differs); copy "
+                    "or pack the model again"
                 )
 
     def settings(self) -> str:
@@ -176,7 +176,7 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     """Read a model folder and check that it is complete.
 
     Raises:
-        UsageError: it is no model folder, or a piece is missing or damaged.
+        UsageError: *path* is no model folder, or a part of it is missing or damaged.
     """
     shown = f"{flag} {path}"
     if not os.path.isdir(path):
@@ -187,7 +187,7 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     entries = read_json_object(description, f"{shown}: its {SETTINGS}", ADVICE)
     if entries.get("format") != FORMAT:
         raise UsageError(
-            f"{shown}: {SETTINGS} has format {entries.get('format')}, and this version reads "
+            f"{shown}: {SETTINGS} has format {entries.get('format')}, but this version reads "
             f"{FORMAT}; install the version that wrote it"
         )
     try:
@@ -208,9 +208,9 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     _check_pieces(folder, shown)
     folder.check(shown)
     _check_labels(folder, shown)
-    if entries.get("context") is not None:  # written by version 0.2
+    if entries.get("context") is not None:  # an entry of version 0.2
         _say_once(
-            f"{path}: was packed with --context, and sentences are translated alone; "
+            f"{path}: was packed with --context, but now each sentence is translated alone; "
             "examples/document_translation translates documents"
         )
     return folder
@@ -222,7 +222,7 @@ def _say_once(text: str) -> None:
 
 
 def _check_pieces(folder: ModelFolder, shown: str) -> None:
-    """Refuse a folder without a file that it needs; folders of version 0.1 have no digests."""
+    """Refuse a folder that lacks a needed file; version 0.1 has no digests to show this."""
     needed = [folder.text.subword_file, folder.text.target_subword_file]
     if folder.export is not None:
         needed += [os.path.join(EXPORT, name) for name in ("model.bin", EXPORT_SETTINGS)]
@@ -236,7 +236,7 @@ def _check_pieces(folder: ModelFolder, shown: str) -> None:
 
 
 def _check_labels(folder: ModelFolder, shown: str) -> None:
-    """Refuse classes in another order than in their dictionary, which may have more."""
+    """Refuse labels that are not, in this order, the first entries of label/dict.txt."""
     path = folder.file(os.path.join("label", "dict.txt"))
     if folder.head is None or folder.head.regression or not os.path.isfile(path):
         return
@@ -245,16 +245,16 @@ def _check_labels(folder: ModelFolder, shown: str) -> None:
     if known != labels:
         raise UsageError(
             f"{shown}: {SETTINGS} has the labels {', '.join(map(str, labels))}, but label/dict.txt "
-            f"{', '.join(known)}; pack the model again"
+            f"has {', '.join(known)}; pack the model again"
         )
 
 
 def _is_number(value: Any) -> bool:
-    """True for a number of JSON, which has no NaN and no infinity."""
+    """True for a number that JSON allows: neither NaN nor infinity."""
     return type(value) in (int, float) and abs(value) < math.inf
 
 
-#: For each type, whether a value of JSON has it.
+#: For each type, a function that tells whether a JSON value has this type.
 _IS: Dict[Any, Callable[[Any], bool]] = {
     str: lambda value: type(value) is str,
     bool: lambda value: type(value) is bool,
@@ -270,7 +270,7 @@ _IS: Dict[Any, Callable[[Any], bool]] = {
 
 
 def _made(kind: Any, entries: Any) -> Any:
-    """A part of the settings; TypeError if it has other entries, or values of another type."""
+    """Make a *kind* from its *entries*; TypeError if their names or types are wrong."""
     if not isinstance(entries, dict):
         raise TypeError(f"{kind.__name__.lower()}: {entries!r}")
     for name, hint in get_type_hints(kind).items():
@@ -290,4 +290,5 @@ def _check_text(text: Text, shown: str) -> None:
                 f"{shown}: {SETTINGS} has {name} {value!r}; it must be {' or '.join(known)}"
             )
     if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
-        raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
+        named = f"subwords {text.subwords!r} and subword_file {text.subword_file!r}"
+        raise UsageError(f"{shown}: {SETTINGS} has {named}, which contradict each other")

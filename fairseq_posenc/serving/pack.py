@@ -40,7 +40,7 @@ from fairseq_posenc.serving.translate import Hardware
 
 #: How many texts of the data are compared with the subwords, and how many symbols of each.
 _TEXTS, _LONGEST = 300, 300
-#: The marks that the symbols of some kinds have.
+#: For some kinds of subwords, the mark by which their symbols are recognised.
 _MARKS = {
     "subword-nmt": re.compile(".+@@$"),
     "sentencepiece": re.compile("\u2581"),
@@ -56,11 +56,11 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
     Args:
         args: the arguments of ``fairseq-posenc pack``.
-        text: how the text was prepared, with the paths of subwords; languages may be None.
-        export: exports the model of the folder as *args* say, or refuses a damaged one.
+        text: how the text was prepared, with paths of subword files; languages may be None.
+        export: a function that exports the model as *args* say, or refuses a damaged model.
 
     Returns:
-        the report of the export, or None.
+        the report of the export, or None without an export.
     """
     refuse_existing(args.out_dir)
     if not os.path.isdir(args.data):
@@ -76,7 +76,7 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
         if bounds is not None and (head is None or not head.regression):
             raise UsageError(
                 f"--regression-range {' '.join(map(str, bounds))}: the model is no regression; "
-                "leave it out"
+                "drop the flag"
             )
         folder = ModelFolder(side, task, packed, Search(args.beam, args.lenpen), head)
         _copy_dictionaries(args.data, folder)
@@ -99,7 +99,7 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
 
 def check(path: str) -> int:
-    """Check that a folder's files are those that were packed, and can be read.
+    """Check that a folder's files have not changed since they were packed, and can be read.
 
     Returns:
         the number of files that were compared with their digests.
@@ -114,7 +114,7 @@ def check(path: str) -> int:
 
 
 def _complete(text: Text, data: str, task: str, state: Checkpoint) -> Text:
-    """The text settings of the folder, with languages as given, recorded or inferred from data."""
+    """The text settings of the folder; languages come from flags, the checkpoint or the data."""
     saved, name = task_of(state), SUBWORD_FILES[text.subwords]
     source = text.source_lang or option(saved, "source_lang")
     target = text.target_lang or option(saved, "target_lang")
@@ -122,14 +122,15 @@ def _complete(text: Text, data: str, task: str, state: Checkpoint) -> Text:
         source, target = data_utils.infer_language_pair(data)
     if task == "translation" and None in (source, target):
         raise UsageError(
-            f"--data {data}: has no data from which the languages could be told; give "
+            f"--data {data}: has no data whose file names tell the languages; give "
             "--source-lang and --target-lang"
         )
     other = text.target_subword_file
-    if other is not None and (name is None or name == "tokenizer" or task != "translation"):
+    with_file = [kind for kind, file in SUBWORD_FILES.items() if file not in (None, "tokenizer")]
+    if other is not None and (text.subwords not in with_file or task != "translation"):
         raise UsageError(
-            f"--target-subword-file {other}: is for translation with --subwords subword-nmt, "
-            "sentencepiece or marked-pieces; leave it out"
+            f"--target-subword-file {other}: is only for translation with --subwords "
+            f"{' or '.join(with_file)}; drop it"
         )
     text = text._replace(source_lang=source, target_lang=target, subword_file=name)
     return text if other is None else text._replace(target_subword_file=f"target.{name}")
@@ -158,7 +159,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
     if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
         raise UsageError(
             f"--subword-file {source}: its symbols are not those of the model's dictionary; give "
-            "the tokenizer of that model"
+            "the tokenizer with which the model was trained"
         )
     os.mkdir(target)
     for name in transformers_tokenizer.FILES:
@@ -167,7 +168,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
 
 
 def _check_subwords(text: Text, args: Namespace, folder: ModelFolder) -> None:
-    """Read the subwords, and refuse those of another model unless the user insists."""
+    """Read the subwords; without ``--trust-subwords``, refuse those of another model."""
     kind, target = text.subwords, text.target_subword_file
     sides = [("--subword-file", text.subword_file)]
     if folder.task == "translation":
@@ -186,27 +187,31 @@ def check_subwords(
     texts: Sequence[List[str]],
     shown: str,
 ) -> None:
-    """Refuse subwords that are not those of a model.
+    """Refuse subwords that do not fit a model.
 
-    They are refused if many symbols of the model's dictionary cannot come from them, or if they
-    split the model's texts into many symbols that the dictionary lacks.
+    They do not fit if they cannot make many symbols of the model's dictionary, or if they split the
+    model's texts into many symbols that the dictionary lacks.
 
     Args:
         kind: one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`, which made *subwords*.
         symbols: the symbols of the model's dictionary, without fairseq's own.
-        texts: some of the model's data in symbols, or none.
+        texts: some texts of the model's data, as lists of symbols; may be empty.
         shown: the flag that sets the subwords, with its value.
     """
     known, limit = set(symbols), _STRANGE * len(symbols)
     words = (lambda text: unmarked(" ".join(text))) if "marked" in kind else subwords.join
     again = [symbol for text in texts for symbol in subwords.split(words(text))]
     for split, fits, fault in (
-        (symbols, subwords.makes, "of the dictionary's symbols are not among them"),
-        (again, known.__contains__, "of the data, split by them, are not in the dictionary"),
+        (symbols, subwords.makes, "of the dictionary's symbols are not among these subwords"),
+        (
+            again,
+            known.__contains__,
+            "of the symbols into which these subwords split the data are not in the dictionary",
+        ),
     ):
         strange = [symbol for symbol in split if not fits(symbol)]
         if len(strange) > _STRANGE * len(split):
-            instead = "those of the training"
+            instead = "the subwords used in training"
             for theirs, mark in _MARKS.items():
                 if kind not in theirs and sum(map(bool, map(mark.match, symbols))) > limit:
                     instead = f"--subwords {theirs} and its file"
@@ -218,9 +223,9 @@ def check_subwords(
 
 
 def _texts(dictionary: str) -> List[List[str]]:
-    """Some texts of the data beside a dictionary, as symbols; none with unknown symbols."""
+    """Some texts of the data beside a dictionary, as symbols; not texts with unknown symbols."""
     folder, name = os.path.split(dictionary)
-    side = name[len("dict") : -len("txt")]  # "." if there is only one side
+    side = name[len("dict") : -len("txt")]  # ".en.", or "." if the data have no sides
     files = sorted(Path(folder).glob(f"*{side}idx"))
     if not files:
         return []
@@ -230,7 +235,7 @@ def _texts(dictionary: str) -> List[List[str]]:
         some = [data[n][:_LONGEST] for n in range(min(_TEXTS, len(data)))]
     except Exception as error:  # fairseq asserts, or reads nonsense
         raise UsageError(
-            f"--data {files[0]}: cannot be read ({error}); make the data again, or give "
+            f"--data {files[0]}: cannot be read ({error}); binarise the data again, or give "
             "--trust-subwords"
         ) from error
     texts = [symbols.string(numbers).split() for numbers in some]
@@ -238,7 +243,7 @@ def _texts(dictionary: str) -> List[List[str]]:
 
 
 def _symbols(dictionary: str) -> List[str]:
-    """The symbols of a dict.txt, without those that only fill it up."""
+    """The symbols in the text of a dict.txt, without fairseq's fillers ``madeupword…``."""
     found = [line.rsplit(" ", 1)[0] for line in dictionary.split("\n") if line]
     return [symbol for symbol in found if not symbol.startswith("madeupword")]
 
@@ -257,10 +262,10 @@ def _read(path: str, flag: str) -> str:
 def head_of(
     state: Checkpoint, task: str, data: str, bounds: Optional[Sequence[float]] = None
 ) -> Optional[Head]:
-    """The head that ``predict`` uses: that of the task, or the only one of an imported model.
+    """The head that ``predict`` uses: the task's head, or the only head of an imported model.
 
-    ``label/dict.txt`` in the *data* that it was trained on names the classes, which otherwise are
-    numbers; *bounds* are the values that 0 and 1 stand for in a regression.
+    ``label/dict.txt`` in *data*, the training data, names the classes; without this file, they are
+    numbers.  *bounds* are the values that 0 and 1 stand for in a regression.
     """
     if task not in ("sentence_prediction", "masked_lm"):
         return None
@@ -269,7 +274,7 @@ def head_of(
     if name not in found or (task == "masked_lm" and len(found) > 1):
         return None
     classes = found[name]
-    # how many texts an example has
+    # the number of texts per example
     inputs = sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None
     if option(settings, "regression_target", False):
         values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]

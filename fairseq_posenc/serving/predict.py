@@ -1,6 +1,6 @@
-"""Classifying the texts in columns of a table: each line gives a label and its probability.
+"""Classifying texts in the columns of a table: a label and its probability for each line.
 
-Several classifiers for one task average their logits (RoBERTa section 5.1).
+The logits of several classifiers for one task are averaged (RoBERTa section 5.1).
 """
 
 import sys
@@ -18,7 +18,7 @@ from fairseq_posenc.serving.translation import batches_by_tokens
 
 
 def common_head(folders: Sequence[ModelFolder]) -> Head:
-    """The head that classifiers for one task, ``--model`` and those of ``--ensemble``, share."""
+    """The head that ``--model`` and all of ``--ensemble`` have; refuse different heads."""
     first = folders[0].head
     for folder, flag in zip(folders, ["--model", *["--ensemble"] * len(folders)]):
         head = folder.head
@@ -31,15 +31,15 @@ def common_head(folders: Sequence[ModelFolder]) -> Head:
         if head._replace(name=first.name) != first:
             raise UsageError(
                 f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
-                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
-                "inputs); give models of one task"
+                f"(its labels are {', '.join(head.labels)}, not {', '.join(first.labels)}, or its "
+                "inputs differ); give models of one task"
             )
     assert first is not None
     return first
 
 
 def places_of(columns: str, names: Optional[List[str]]) -> List[int]:
-    """The places from 0 of *columns*: numbers from 1 or some *names*, joined by commas."""
+    """The indices from 0 of *columns*: numbers from 1, or some of *names*, joined by commas."""
     places = []
     for column in columns.split(","):
         if names and column in names:
@@ -52,7 +52,8 @@ def places_of(columns: str, names: Optional[List[str]]) -> List[int]:
             )
         else:
             raise UsageError(
-                f"--columns {columns}: the table has no column {column!r}, but {', '.join(names)}"
+                f"--columns {columns}: the table has no column {column!r}, but "
+                f"{', '.join(names)}; give some of these"
             )
     return places
 
@@ -62,7 +63,7 @@ def predicted_lines(
 ) -> Iterator[str]:
     """The lines to write: a label and its probability, or a value, for each line of a table.
 
-    White space in a text becomes single spaces, as in the recipes.
+    Runs of white space in a text become single spaces, as in the recipes.
 
     Args:
         models: the hub interfaces of classifiers for one task, whose outputs are averaged.
@@ -75,8 +76,8 @@ def predicted_lines(
     places = places_of(columns, next(source, "").split("\t") if args.header else None)
     if head.inputs not in (None, len(places)):
         raise UsageError(
-            f"--columns {columns}: names {len(places)} columns, and the model was trained on "
-            f"{head.inputs} texts at a time"
+            f"--columns {columns}: names {len(places)} columns, but the model was trained on "
+            f"{head.inputs} texts per example"
         )
     named = [] if head.regression and len(head.labels) == 1 else head.labels
     if args.scores:
@@ -101,7 +102,6 @@ def predicted_lines(
 
 
 def _line(logits: Tensor, head: Head, scores: bool) -> str:
-    """The columns to write for the outputs (N,) of a head."""
     if head.regression:
         label, values = [], list(map(head.value, logits.tolist()))
         best = values[0]
@@ -115,12 +115,12 @@ def _line(logits: Tensor, head: Head, scores: bool) -> str:
 def averaged(
     models: Sequence[Any], encoded: Sequence[Sequence[Tensor]], max_tokens: int
 ) -> List[Optional[Tensor]]:
-    """The averaged outputs (N,) of several models for each example, or None if it was not read.
+    """For each example, the averaged outputs (N,) of several models, or None if it is left out.
 
     Args:
         models: the hub interfaces.
-        encoded: for each example, the token numbers (T,) for each model, or [] if it was not read.
-        max_tokens: tokens in a batch.
+        encoded: for each example, its token numbers (T,) for each model, or [] to leave it out.
+        max_tokens: largest number of tokens in a batch.
     """
     outputs: Dict[int, List[Tensor]] = {place: [] for place, each in enumerate(encoded) if each}
     places = list(outputs)
@@ -137,7 +137,7 @@ def averaged(
 
 
 def _read(models: Sequence[Any], texts: Sequence[str]) -> Tuple[List[Tensor], str]:
-    """The token numbers (T,) of an example for each model, or [], and a remark for the user."""
+    """The token numbers (T,) of an example for each model, or []; and a remark for the user."""
     if not any(texts):
         return [], "it is empty; its prediction is left empty"
     encoded, remark = [], ""

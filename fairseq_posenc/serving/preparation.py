@@ -20,17 +20,17 @@ class Text(NamedTuple):
     tokenizer: str = "none"  # one of :data:`TOKENIZERS`
     dash_splits: bool = False  # whether Moses split hyphenated words
     subwords: str = "none"  # one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`
-    subword_file: Optional[str] = None  # the file in the folder, or None
+    subword_file: Optional[str] = None  # the name of the subword file in the folder, or None
     lowercase: bool = False  # whether text was lower-cased
-    target_subword_file: Optional[str] = None  # the file for the target, if it is another
+    target_subword_file: Optional[str] = None  # the file for the target, if it differs
 
 
 class Preparation:
-    """The way from a line of raw text to tokens, and from tokens back to a line.
+    """Turns a line of raw text into tokens, and tokens back into a line.
 
     Args:
-        text: the tokeniser and the subwords.
-        folder: the folder of their files.
+        text: the settings of the tokeniser and the subwords.
+        folder: the folder of the subword files.
 
     Raises:
         UsageError: the subwords cannot be read, or a package is missing.
@@ -48,9 +48,9 @@ class Preparation:
         self._subwords = self._target_subwords = subwords(text.subword_file)
         if text.target_subword_file is not None:
             self._target_subwords = subwords(text.target_subword_file)
-        #: the spelling of the symbol ``<mask>`` that the subwords know in raw text
+        #: the text that becomes the symbol ``<mask>``
         self.mask = self._subwords.mask
-        #: joins tokens of the target language to words, separated by spaces
+        #: joins tokens of the target language into words, separated by spaces
         self.words = self._target_subwords.join
         lang = text.target_lang or text.source_lang or "en"
         self._detokenize = joiner_of(text.tokenizer, lang)
@@ -74,12 +74,12 @@ class Preparation:
 
 
 def _moses_words(lang: str, dash_splits: bool) -> Split:
-    """Normalises punctuation and splits words, by Moses' rules.
+    """A function that normalises punctuation and splits words by Moses' rules.
 
-    Control, format and private-use characters, which are Unicode's C categories, first
-    become spaces, and runs of white space a single space.
+    Before that, each character of Unicode's C categories (control, format, private use) becomes a
+    space, and then each run of white space becomes a single space.
     """
-    sacremoses = import_extra("sacremoses", "the words of Moses")
+    sacremoses = import_extra("sacremoses", "tokenizer moses")
     normalizer = sacremoses.MosesPunctNormalizer(lang=lang)
     moses = sacremoses.MosesTokenizer(lang=lang)
 
@@ -92,8 +92,7 @@ def _moses_words(lang: str, dash_splits: bool) -> Split:
 
 
 def _jieba_words() -> Split:
-    """The words of jieba in its accurate mode."""
-    jieba = import_extra("jieba", "the words of jieba")
+    jieba = import_extra("jieba", "tokenizer jieba")
     jieba.setLogLevel("ERROR")
     # jieba's cache is marshalled Python, which anybody could have written to a shared folder
     with tempfile.TemporaryDirectory() as folder:
@@ -121,8 +120,8 @@ def words_of(
 
 
 def joiner_of(tokenizer: str, lang: str) -> Join:
-    """The function that restores plain text from words; only Moses has rules for that."""
+    """The function that restores plain text from words; only Moses does more than join them."""
     if tokenizer != "moses":
         return " ".join
-    moses = import_extra("sacremoses", "the words of Moses").MosesDetokenizer(lang=lang)
+    moses = import_extra("sacremoses", "tokenizer moses").MosesDetokenizer(lang=lang)
     return lambda words: moses.detokenize(words)

@@ -1,8 +1,8 @@
 """fairseq's own ``from_pretrained`` reads model folders.
 
 ``MODEL_REGISTRY["posenc_lm"].from_pretrained(FOLDER)`` reads checkpoint, dictionaries, languages
-and the preparation of text from a model folder, without downloads.  The preparation is a ``bpe`` of
-fairseq, so its hub interfaces apply it.  Every training imports this file, so it defers imports.
+and text preparation from a model folder, without downloads.  fairseq's hub interfaces apply the
+preparation as a ``bpe``.  Every training run loads this file, so its functions import what is slow.
 """
 
 import os
@@ -14,7 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.basics.errors import UsageError
 
-#: The name by which fairseq's ``--bpe`` reads a folder.
+#: The value of fairseq's ``--bpe`` for the text preparation of a model folder.
 BPE = "model_folder"
 
 
@@ -22,7 +22,7 @@ BPE = "model_folder"
 class ModelFolderBPEConfig(FairseqDataclass):
     """The setting of :class:`ModelFolderBPE`."""
 
-    model_folder: str = field(default="", metadata={"help": "what `fairseq-posenc pack` wrote"})
+    model_folder: str = field(default="", metadata={"help": "a folder of `fairseq-posenc pack`"})
 
 
 @register_bpe(BPE, dataclass=ModelFolderBPEConfig)
@@ -30,10 +30,10 @@ class ModelFolderBPE:
     """The text preparation of a model folder: words and subwords.
 
     Args:
-        cfg: names the folder.
+        cfg: has the path of the folder.
 
     Attributes:
-        preparation: the way from raw text to symbols and back.
+        preparation: turns raw text into symbols and back.
     """
 
     def __init__(self, cfg: ModelFolderBPEConfig) -> None:
@@ -45,7 +45,7 @@ class ModelFolderBPE:
 
     def encode(self, text: str) -> str:
         """The symbols of a text of the source language, separated by spaces."""
-        symbols = self.preparation.source(text)  # no dictionary has white space
+        symbols = self.preparation.source(text)  # symbols of dictionaries have no white space
         return " ".join(symbol if symbol.split() == [symbol] else "<unk>" for symbol in symbols)
 
     def decode(self, symbols: str) -> str:
@@ -54,7 +54,7 @@ class ModelFolderBPE:
 
 
 def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
-    """Let fairseq's ``from_pretrained`` read model folders."""
+    """Wrap fairseq's ``from_pretrained``, so that it also reads model folders."""
 
     def wrapper(
         model_name_or_path: str,
@@ -74,8 +74,8 @@ def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any
             raise UsageError(
                 f"from_pretrained {path}: is no model folder, so how its text was split is "
                 "unknown; give the folder that `fairseq-posenc pack` wrote, or bpe= (subword_nmt "
-                "with bpe_codes=, sentencepiece with sentencepiece_model=, None for tokens by "
-                "number, or gpt2, which fairseq downloads)"
+                "with bpe_codes=, sentencepiece with sentencepiece_model=, None to pass token "
+                "numbers, or gpt2, which fairseq downloads)"
             )
         return from_pretrained(
             path, checkpoint_file, data_name_or_path, archive_map=archive_map, **settings

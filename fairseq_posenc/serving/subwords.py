@@ -1,4 +1,4 @@
-"""Splitting words into the symbols of a model, and joining symbols to words.
+"""Splitting words into the symbols of a model, and joining symbols into words.
 
 Each entry of :data:`KINDS` is a way in which recipes and model folders split text.
 """
@@ -15,7 +15,7 @@ from fairseq_posenc.basics.packages import import_extra
 Split = Callable[[str], List[str]]
 Join = Callable[[List[str]], str]
 
-#: The beginning of all symbols of a Chinese word but the first, as in WordPiece.
+#: The prefix of every symbol of a Chinese word except the first, as in WordPiece.
 MARK = "##"
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character, or a run of letters and digits of other scripts, or any other sign.
@@ -23,8 +23,8 @@ _PARTS = re.compile(f"[{_HAN}]|[^\\W_{_HAN}]+|\\S")
 _BESIDE_HAN = re.compile(f"(?<=[{_HAN}]) | (?=[{_HAN}])")
 #: A symbol with the mark of some kind of subwords.
 _MARKED = re.compile(f".+@@$|\u2581|{MARK}.")
-#: By kind, the symbol of each byte that it knows.  The dictionary does not depend on the text, so
-#: that a model can read any text.
+#: For each byte-level kind, the symbols of its bytes.  They do not depend on the training text, so
+#: a model can read any text.
 BYTES: Dict[str, Dict[int, str]] = {
     "text8": {ord(" "): "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
     "enwik8": {b: chr(b) if 0x21 <= b <= 0x7E else f"<{b:02X}>" for b in range(256)},
@@ -34,9 +34,9 @@ BYTES: Dict[str, Dict[int, str]] = {
 class Subwords(NamedTuple):
     """A way to split text."""
 
-    split: Split  # the symbols of a line of words
-    join: Join  # the words of symbols, on one line
-    mask: str = "<mask>"  # the spelling in text of the symbol ``<mask>``
+    split: Split  # splits a line of words into symbols
+    join: Join  # joins symbols into words, on one line
+    mask: str = "<mask>"  # how the symbol ``<mask>`` is written in text
     makes: Callable[[str], bool] = lambda symbol: True  # whether splitting can yield a symbol
 
 
@@ -58,7 +58,6 @@ def _merges(path: Optional[str]) -> Any:
 
 
 def _merged(merges: Any, piece: str) -> bool:
-    """True for a single character, or a piece that merges make."""
     made = merges.bpe_codes_reverse
     return len(piece) == 1 or piece in made or piece + "</w>" in made
 
@@ -73,7 +72,7 @@ def _subword_nmt(path: Optional[str]) -> Subwords:
 
 
 def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
-    """The pieces of a word: characters of Chinese, signs, other parts; all but the first marked.
+    """The Chinese characters, signs and pieces of a word; all but the first are marked.
 
     Args:
         word: a word, possibly of several scripts.
@@ -94,8 +93,8 @@ def _marked(of_word: Split, makes: Callable[[str], bool]) -> Subwords:
     """Subwords of Chinese text, where all symbols of a word but the first are marked.
 
     Args:
-        of_word: the symbols of a word.
-        makes: whether splitting can yield a symbol, which is given without its mark.
+        of_word: splits a word into symbols.
+        makes: whether splitting can yield a symbol, given the symbol without its mark.
     """
 
     def join(symbols: List[str]) -> str:
@@ -116,7 +115,7 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
 
 
 def _marked_words(path: Optional[str]) -> Subwords:
-    """The words of a list, and the characters of all other words."""
+    """Subwords that keep the words in a list, and split all other words into characters."""
     from fairseq_posenc.serving.transformers_tokenizer import RESERVED
 
     known = set()
@@ -157,7 +156,7 @@ def _transformers(path: Optional[str]) -> Subwords:
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:
-    """Each byte is a symbol; a model of text8 has symbols for a to z and the space alone."""
+    """Subwords that are bytes; in text8, only a to z and the space have symbols."""
     numbers = {symbol: byte for byte, symbol in symbols.items()}
 
     def split(line: str) -> List[str]:
@@ -170,7 +169,7 @@ def _bytes(symbols: Dict[int, str]) -> Subwords:
     return Subwords(split, join, makes=numbers.__contains__)
 
 
-#: Each makes its kind of subwords from the path of its file in a model folder, or from None.
+#: Functions that make each kind of subwords from the path of the subword file, or from None.
 KINDS: Dict[str, Callable[[Optional[str]], Subwords]] = {
     "subword-nmt": _subword_nmt,
     "sentencepiece": _sentencepiece,

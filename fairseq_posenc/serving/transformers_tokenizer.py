@@ -1,11 +1,11 @@
 """Tokenizers of the ``transformers`` library: their symbols, and how they split text into symbols.
 
-A folder of that library has the symbols in a ``vocab.txt`` or a ``tokenizer.json``, and their roles
-in a ``tokenizer_config.json``.  Text is split as that library does with ``split_special_tokens``:
-the name of a special symbol in a text, such as ``<s>``, is ordinary text.  A tokenizer knows such a
-name as an added token, which it looks for in the text first, and as an entry of its vocabulary.
-BPE merges never produce that entry; other tokenizer models find it like any word.
-Only the special symbols get fairseq's names.
+A tokenizer's folder has its symbols in ``vocab.txt`` or ``tokenizer.json``, and the roles of the
+special symbols in ``tokenizer_config.json``.  Text is split as in the library with
+``split_special_tokens``: if a text has the name of a special symbol, such as ``<s>``, the name is
+ordinary text.  Without this, a tokenizer finds the name as an added token, for which it searches
+first, or in its vocabulary, like any word (except in BPE, as no merges produce such an entry).
+Special symbols get fairseq's names; other symbols keep theirs.
 
 Neither PyTorch nor fairseq is imported.
 """
@@ -19,7 +19,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.basics.packages import import_extra
 
-#: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
+#: fairseq's symbol, its role in tokenizer_config.json, and its usual name in transformers.
 ROLES = (
     ("<s>", "cls_token", "[CLS]"),
     ("<pad>", "pad_token", "[PAD]"),
@@ -27,7 +27,7 @@ ROLES = (
     ("<unk>", "unk_token", "[UNK]"),
     ("<mask>", "mask_token", "[MASK]"),
 )
-#: The roles in a tokenizer of a language model, which may lack all but the end of a text.
+#: The roles in a language model's tokenizer; all but ``</s>``, the end of a text, may be missing.
 _CAUSAL_ROLES = {
     **{"</s>": "eos_token", "<pad>": "pad_token", "<s>": "bos_token"},
     **{"<unk>": "unk_token", "<mask>": "mask_token"},
@@ -35,11 +35,11 @@ _CAUSAL_ROLES = {
 #: Symbols that fairseq keeps for itself.
 RESERVED = frozenset(ours for ours, _, _ in ROLES)
 JIEBA, BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenizer"
-#: The library's own rule: the tokenizer by ``model_type`` in config.json.
+#: The class of the tokenizer, keyed by ``model_type`` in config.json, as in the library.
 _BY_MODEL = {"roformer": JIEBA, "roberta": _ROBERTA}
 _SPACE = "\u2423"
-#: What the packages are needed for, in messages.
-_FOR = "the tokens of transformers"
+#: The start of messages on missing packages: what needs them.
+_FOR = "tokenizers of transformers"
 _LAST = re.compile(r"(.+?)(\d+|.)", re.DOTALL)
 #: Names of the files that describe a tokenizer.
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
@@ -48,19 +48,19 @@ FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
 class Files(NamedTuple):
     """The files of a tokenizer."""
 
-    folder: str  # where they are
+    folder: str  # the folder with the files
     settings: Dict[str, Any]  # the settings of tokenizer_config.json
-    kind: str  # name of its class, without ``Fast``; empty if no file says it
+    kind: str  # name of its class, without ``Fast``; empty if no file names it
 
     def path(self, name: str) -> str:
         """The path of a file in the folder."""
         return os.path.join(self.folder, name)
 
     def special(self) -> Dict[str, str]:
-        """The tokenizer's names for fairseq's special symbols.
+        """The tokenizer's name of each of fairseq's special symbols.
 
-        A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  Roles with
-        the same name, such as the end and the beginning, are one symbol.
+        A language model's tokenizer has ``eos_token`` in place of [CLS] and [SEP].  If two roles
+        have the same name, such as ``eos_token`` and ``bos_token``, only the first role counts.
         """
         get = self.settings.get
         if not get("eos_token") or get("cls_token") or get("sep_token"):
@@ -112,18 +112,18 @@ def find_files(folder: str) -> Files:
 
 
 def read_json(path: str) -> Dict[str, Any]:
-    """The object in a file, empty if there is no file."""
+    """The JSON object in a file, or an empty object if there is no file."""
     return read_json_object(path, f"{path}:") if os.path.isfile(path) else {}
 
 
 def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[str], str]:
-    """The symbols of a tokenizer by number, and the file they come from.
+    """The symbols of a tokenizer, in the order of their numbers, and their file.
 
     Args:
         elsewhere: a vocab.txt that is not in the folder.
 
     Raises:
-        UsageError: there is no such file, or its numbers have gaps.
+        UsageError: there is no file with symbols, or their numbers have gaps.
     """
     source = elsewhere or files.path("vocab.txt")
     if elsewhere or os.path.isfile(source):
@@ -132,7 +132,7 @@ def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[st
     if not os.path.isfile(source):
         raise UsageError(
             f"{files.folder}: has neither vocab.txt nor tokenizer.json; save_pretrained of a "
-            "tokenizer of transformers writes one (to import with a vocab.txt elsewhere: --vocab)"
+            "tokenizer of transformers writes one (or import with --vocab FILE, a vocab.txt)"
         )
     return [spelled(symbol) for symbol in in_order(numbers_in(source), source)], source
 
@@ -151,7 +151,7 @@ def numbers_in(path: str) -> Dict[str, Any]:
 
 
 def in_order(numbers: Dict[str, Any], source: str) -> List[str]:
-    """The symbols of a vocabulary by number, or a UsageError if the numbers have gaps."""
+    """The symbols in the order of their numbers, or a UsageError if the numbers have gaps."""
     symbols = {number: symbol for symbol, number in numbers.items() if isinstance(number, int)}
     if sorted(symbols) != list(range(len(numbers))):
         raise UsageError(
@@ -162,7 +162,7 @@ def in_order(numbers: Dict[str, Any], source: str) -> List[str]:
 
 
 def spelled(symbol: str) -> str:
-    """The name of a symbol in dict.txt, where a run of spaces is written with ``␣``.
+    """The name of a symbol in dict.txt; there, a symbol of spaces is written with ``␣``.
 
     >>> spelled("  "), spelled("a")
     ('␣␣', 'a')
@@ -171,7 +171,7 @@ def spelled(symbol: str) -> str:
 
 
 def ordinary_symbols(symbols: Sequence[str], special: Dict[str, str], source: str) -> List[int]:
-    """The numbers of the ordinary symbols, whose names make the lines of dict.txt.
+    """The numbers of the ordinary symbols, which dict.txt lists.
 
     Args:
         special: the tokenizer's name of each of fairseq's special symbols.
@@ -208,7 +208,7 @@ def ordinary_symbols(symbols: Sequence[str], special: Dict[str, str], source: st
 
 
 def dictionary(folder: str) -> str:
-    """The dict.txt of a folder's tokenizer, the same as an import of its model writes."""
+    """The text of dict.txt for a folder's tokenizer, as an import of the model would write it."""
     files = find_files(folder)
     symbols, source = read_symbols(files)
     ordinary = ordinary_symbols(symbols, files.special(), source)
@@ -216,10 +216,10 @@ def dictionary(folder: str) -> str:
 
 
 def as_text(content: Dict[str, Any], names: Iterable[str]) -> Dict[str, Any]:
-    """A tokenizer.json whose vocabulary is not searched for *names*; its added tokens stay.
+    """A tokenizer.json that does not find *names* in its vocabulary; its added tokens stay.
 
-    An added step splits a name in a text before its last character or number: ``</s`` and ``>``.
-    Other tokens could change only if a piece held a letter together with the sign after it.
+    A further step splits each name in a text before its last character or number: ``</s`` and
+    ``>``.  Other text could be split differently only if a piece held a letter and a sign.
     """
     if "merges" in content["model"]:
         return dict(content)
@@ -235,16 +235,16 @@ def as_text(content: Dict[str, Any], names: Iterable[str]) -> Dict[str, Any]:
 class Tokenizer(NamedTuple):
     """A tokenizer."""
 
-    split: Callable[[str], List[str]]  # the symbols of a line of text, by fairseq's names
-    join: Callable[[List[str]], str]  # the text of symbols
-    mask: str  # the spelling in text of the symbol ``<mask>``
+    split: Callable[[str], List[str]]  # splits a line of text into symbols, under fairseq's names
+    join: Callable[[List[str]], str]  # joins symbols into text
+    mask: str  # how the symbol ``<mask>`` is written in text
 
 
 def load(folder: str) -> Tokenizer:
-    """The tokenizer whose files are in a folder, or a UsageError that says what it lacks."""
+    """The tokenizer in a folder, or a UsageError that says what the folder lacks."""
     files = find_files(folder)
     names = files.special()
-    # tokenizer.json cannot hold the words of jieba, and holds another rule in their place
+    # tokenizer.json cannot describe jieba, and has a different rule in its place
     if files.kind != JIEBA and os.path.isfile(files.path("tokenizer.json")):
         tokenizer = _from_json(files)
     elif files.kind in (JIEBA, BERT, ""):
@@ -252,7 +252,7 @@ def load(folder: str) -> Tokenizer:
     else:
         raise UsageError(
             f"{folder}: has a {files.kind}, but no tokenizer.json; save_pretrained of this "
-            "tokenizer in transformers writes one"
+            "tokenizer in transformers writes that file"
         )
     names.update({spelled(s): s for s in tokenizer.get_vocab() if spelled(s) != s})
     ours = {theirs: name for name, theirs in names.items()}
@@ -267,7 +267,7 @@ def load(folder: str) -> Tokenizer:
 
 
 def special_names(files: Files, content: Dict[str, Any]) -> List[str]:
-    """The names of all special symbols of a tokenizer.json, and fairseq's."""
+    """The names of all special symbols of a tokenizer.json and of fairseq."""
     marked = [t["content"] for t in content.get("added_tokens", ()) if t.get("special")]
     return [*marked, *files.special().values(), *RESERVED]
 
@@ -285,13 +285,13 @@ def _from_json(files: Files) -> Any:
 
 
 def word_pieces(files: Files) -> Any:
-    """BERT's tokenizer, or RoFormer's: words of jieba that are in the vocabulary stay whole."""
+    """BERT's tokenizer, or RoFormer's, which keeps jieba's words whole if they are symbols."""
     tokenizers = import_extra("tokenizers", _FOR)
     symbols, source = read_symbols(files)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     unknown = files.special().get("<unk>", "[UNK]")
     if unknown not in numbers:
-        raise UsageError(f"{source}: has no {unknown!r}, the symbol of unknown words")
+        raise UsageError(f"{source}: has no {unknown!r}, the symbol for unknown words")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbers, unk_token=unknown))
     get, words = files.settings.get, files.kind == JIEBA
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(

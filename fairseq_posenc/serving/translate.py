@@ -1,6 +1,6 @@
-"""Translating a stream of lines by an engine: prepare, translate in batches, restore, in order.
+"""Translating a stream of lines with an engine: prepare, translate in batches, and restore.
 
-Lines that are empty, or longer than the model accepts, keep their place as empty translations.
+Translations keep the order of the lines; a line that is empty or too long gets an empty one.
 """
 
 import sys
@@ -12,7 +12,7 @@ from fairseq_posenc.serving.preparation import Preparation
 
 Tokens = List[str]
 
-#: The longest translation in tokens unless a user says otherwise: fairseq-generate's --max-len-b.
+#: The default of ``--max-length``, in tokens: fairseq-generate's --max-len-b.
 #: The limit is the same for every sentence, so that no translation depends on its neighbours.
 MAX_LENGTH = 200
 
@@ -31,7 +31,7 @@ class Beam(NamedTuple):
     penalty: float  # exponent of the length by which scores are divided
     n_best: int  # number of translations to return
     max_length: int  # longest translation, in tokens without the end of the sentence
-    batch: int  # tokens translated at once
+    batch: int  # largest number of tokens in a batch
 
 
 class Hardware(NamedTuple):
@@ -49,7 +49,7 @@ class Engine(Protocol):
     longest: Dict[str, int]
 
     def translate(self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam) -> Any:
-        """The n best translations of each source, best first, which start with the *prefixes*.
+        """The n best translations of each source, best first; each starts with the source's prefix.
 
         No source is empty, or longer than the model accepts; prefixes may be empty.
         """
@@ -61,7 +61,7 @@ def translated(
     """The lines to write for *lines*, in their order.
 
     Args:
-        beam: the search; if its longest translation exceeds the model's limit, that limit applies.
+        beam: the search; its ``max_length`` is lowered to the model's limit if necessary.
         args: the arguments of ``fairseq-posenc translate``.
     """
     longest = min(beam.max_length, engine.longest["target"] - 1)  # besides </s>

@@ -12,7 +12,7 @@ from fairseq_posenc.serving.translate import Beam, Hypothesis, Tokens
 
 
 class FairseqEngine:
-    """fairseq's beam search of one model.
+    """Translates with one model by fairseq's beam search.
 
     Args:
         loaded: a translation model.
@@ -54,7 +54,7 @@ class FairseqEngine:
 
 
 def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Tensor:
-    """The numbers (T,) of tokens, with </s> at the end on request."""
+    """The numbers (T,) of *tokens* in a dictionary, followed by </s> if *end*."""
     numbers = [dictionary.index(token) for token in tokens]
     return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
 
@@ -62,14 +62,14 @@ def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Ten
 def batches_by_tokens(
     lengths: Sequence[int], limit: int, groups: Optional[Sequence[int]] = None
 ) -> List[List[int]]:
-    """Batches of texts of similar length, each as the numbers of its texts.
+    """Batches of texts of similar length; a batch is a list of indices of texts.
 
     >>> batches_by_tokens([5, 2, 3, 9], 6)
     [[1, 2], [0], [3]]
 
     Args:
-        lengths: tokens of each text.
-        limit: largest number of tokens in a batch, padding included, unless one text has more.
+        lengths: the number of tokens of each text.
+        limit: largest number of tokens in a batch, with padding; a longer text makes its own batch.
         groups: only texts of the same group share a batch.
     """
     of = groups or [0] * len(lengths)

@@ -1,7 +1,7 @@
 """fairseq's Transformer decoder, with positions and masks computed once per forward pass.
 
 Queries are always the last T of S positions.  In a full forward pass T = S; in incremental decoding
-T is the number of tokens that are not in the cache, usually one.
+T is the number of tokens that are not in the cache yet, usually one.
 """
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -21,7 +21,7 @@ from fairseq_posenc.layers.transformer import wrap_layer
 from fairseq_posenc.stacks.positions import Assigned, PositionedStack, read_padding
 
 CacheState = Dict[str, Any]
-#: The layer whose attention to the source is returned, and how many of its heads to average.
+#: The layer whose cross-attention to return, or None; the number of heads to average (None: all).
 Weights = Tuple[Optional[int], Optional[int]]
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: The key under which the incremental state holds the padding of all tokens so far.
@@ -29,10 +29,10 @@ _PADDING = "padding"
 
 
 class Steps(nn.Module):
-    """Computes the steps of a decoder.
+    """Computes the steps of incremental decoding in place of a decoder's layers.
 
-    It is a module of the decoder, so ``train``, ``half`` and the like reach it.  It reorders its
-    cache by ``reorder_incremental_state(incremental_state, new_order)``, as fairseq's modules do.
+    It is a submodule of the decoder, so ``train``, ``half`` and the like reach it.  Its method
+    ``reorder_incremental_state(incremental_state, new_order)`` reorders its cache, as in fairseq.
     """
 
     def cached_length(self, state: CacheState) -> Optional[int]:
@@ -50,17 +50,18 @@ class Steps(nn.Module):
         state: CacheState,
         weights: Weights,
     ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
-        """Compute a step, or return None to leave it to the layers.
+        """Compute a step, or return None to leave the step to the layers.
 
-        *tokens* (B, S) are all so far; *seen* of them are cached; *weights*: see ``apply_layers``.
+        *tokens* (B, S) are all target tokens so far; the first *seen* of them are in the cache.
+        For *weights*, see ``apply_layers``.
 
         Returns:
-            states (B, 1, C) and weights (B, 1, S') or None.
+            states (B, 1, C), and cross-attention weights (B, 1, S') or None.
         """
         raise NotImplementedError
 
 
-#: Each makes the :class:`Steps` of a decoder from its configuration, or None without its flag.
+#: Functions that make :class:`Steps` for a decoder, or return None if their flag is not given.
 STEPS: List[Callable[[Options, Layer], Optional[Steps]]] = []
 
 
@@ -123,18 +124,18 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
         Attention weights require an explicit softmax, so in training they are returned only if
         *alignment_layer* is given.  In evaluation the last layer returns them by default, as in
-        fairseq, unless generation disables that.
+        fairseq, unless ``make_generation_fast_`` has disabled that.
 
         Args:
             prev_output_tokens: all target tokens so far, (B, S).
             encoder_out: output of the encoder, or None.
             incremental_state: fairseq's cache; cached tokens are not computed again.
             full_context_alignment: let every query see all target positions.
-            alignment_layer: layer whose attention over the source is returned, by default the last.
-            alignment_heads: number of its heads to average, by default all.
+            alignment_layer: layer whose cross-attention is returned, by default as stated above.
+            alignment_heads: number of this layer's heads to average, by default all.
             padding: the padding of *prev_output_tokens*, if known.
-            earlier: the input (B, M, C) of each layer for M tokens before *prev_output_tokens*,
-                which the layer attends to as well; only without a cache.
+            earlier: for each layer, its input (B, M, C) for the M tokens before
+                *prev_output_tokens*, to which the layer also attends; only without a cache.
 
         Returns:
             states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
@@ -181,12 +182,13 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         Args:
             batch: the batch, with the input of the first layer for the new tokens, (B, T, C).
             source: the result of :meth:`source_of`.
-            weights: the layer whose attention over the source is returned unless generation
-                disables it, or None; and the number of its heads to average, by default all.
+            weights: a pair.  First, the index of the layer whose cross-attention is returned (if
+                generation has not disabled this), or None.  Second, how many of its heads to
+                average, or None for all.
             earlier: as for :meth:`extract_features_scriptable`.
 
         Returns:
-            states (B, T, C), weights (B, T, S') or None, and states between the layers (T, B, C).
+            states (B, T, C), cross-attention (B, T, S') or None, states between layers (T, B, C).
         """
         x, prepared = batch.like, self.prepare(batch)
         asked, heads = weights
@@ -224,8 +226,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> Padding:
         """The padding of *tokens* (B, S), of which *seen* are in the cache.
 
-        Prompts may have padding, but the single tokens of a beam search have none, so padding is
-        read from the device only at the first step and for several new tokens.
+        Prompts may have padding, but the single tokens of a beam search have none.  Hence padding
+        is read from the device only at the first step, and later if there are several new tokens.
         """
         state: Any = incremental_state
         if _PADDING in state and tokens.size(1) == seen + 1:

@@ -18,12 +18,12 @@ from fairseq_posenc.stacks.positions import PositionedStack, read_padding
 
 
 class Requested(NamedTuple):
-    """What is requested of the layers of an encoder."""
+    """What a caller requests from the layers of an encoder."""
 
-    states: bool = False  # whether the states between layers are returned, too
-    # whether features of all tokens are needed; if not, a stack may compute only those of [CLS]
+    states: bool = False  # whether to return the states between layers as well
+    # whether the features of all tokens are needed; if not, a stack may compute only [CLS]'s
     by_token: bool = True
-    # whether the features are to predict masked tokens; a stack may compute these differently
+    # whether features will predict masked tokens; a stack may compute such features differently
     predicting: bool = False
 
 
@@ -31,15 +31,15 @@ class Encoded(NamedTuple):
     """The outputs of an encoder."""
 
     x: Tensor  # output of the last layer, normalised if the model has a final norm, (B, S, C)
-    # if requested, the input of each layer, then the output of the last one before the final norm,
-    # (S, B, C) each, as in fairseq
+    # if requested, the input of each layer, and the last layer's output before the final norm; each
+    # is (S, B, C), as in fairseq
     states: List[Tensor]
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     """Encoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1)."""
 
-    #: returns the lengths (B, 1) of the first texts of pairs, if attention depends on them
+    #: returns the lengths (B, 1) of the first texts of pairs; None unless attention needs them
     first_texts: Optional[Callable[[Tensor], Tensor]] = None
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -72,11 +72,11 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch, with the arguments and the result of fairseq's encoder.
 
-        *src_tokens* (B, T) are padded on either side; *token_embeddings* (B, T, C) replace their
-        embeddings; *return_all_hiddens* also returns the input of every layer and the last output.
+        *src_tokens* (B, T) may be padded on either side; *token_embeddings* (B, T, C) replace their
+        embeddings; *return_all_hiddens* adds the input of every layer and the output of the last.
 
         Returns:
-            lists by name: encoder_out (T, B, C), encoder_padding_mask (B, T) if there is padding,
+            lists by key: encoder_out (T, B, C), encoder_padding_mask (B, T) if there is padding,
             encoder_embedding (B, T, C), encoder_states, src_lengths (B, 1), and two empty lists.
         """
         batch, embedding = self.begin(src_tokens, token_embeddings, padding)
@@ -101,8 +101,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """The result of :meth:`forward` with row ``new_order[i]`` in place of row i.
 
-        A search calls this at every token, so the result lacks what no decoder reads: the
-        embeddings and the lengths.
+        Beam search calls this at every token, so embeddings and lengths, which no decoder reads,
+        are left out of the result.
         """
         read = {**encoder_out, "encoder_embedding": [], "src_lengths": []}
         return super().reorder_encoder_out(read, new_order)
@@ -113,9 +113,9 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
     ) -> Tuple[Batch, Tensor]:
-        """The batch, with the input of the first layer, zero at padding; and the embeddings.
+        """The batch, with the first layer's input, which is 0 at padding; and the embeddings.
 
-        Arguments are those of :meth:`forward`.
+        The arguments are those of :meth:`forward`.
         """
         if padding is None:
             padding = read_padding((src_tokens.eq(self.padding_idx), False))[0]

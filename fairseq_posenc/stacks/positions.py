@@ -1,6 +1,6 @@
-"""The positions of a stack: its encodings, the positions of a batch, and what layers get of them.
+"""The position encodings of a stack, the positions of a batch, and what layers get from both.
 
-They are computed once per forward pass.
+The positions and the layers' arguments are computed once per forward pass.
 """
 
 import copy
@@ -21,22 +21,22 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import class_for
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
 
-#: Prepared arguments of the layers, by kind of attention.
+#: Prepared arguments of the layers, keyed by the kind of attention.
 Prepared = Dict[Tuple[Hashable, Hashable], Dict[str, Any]]
 
 
 class Assigned(NamedTuple):
-    """Assigned positions of a batch."""
+    """The positions that are assigned to the tokens of a batch, in place of 0, 1, 2, …."""
 
-    rows: Tensor  # row of the input table for each token, (1|B, S), int64
+    rows: Tensor  # for each token, its row in the table of positions, (1|B, S), int64
     bound: int  # a number above all positions
-    places: Optional[Places]  # positions in attention; None for 0, 1, 2, …
+    places: Optional[Places]  # positions for attention; None for 0, 1, 2, …
 
 
 class AssignedPositions:
     """Assigns the positions of ``--position-ids`` to the batches of a stack.
 
-    It can be replaced; see :func:`~fairseq_posenc.flags.registry.register_replacement`.
+    Flags can replace it; see :func:`~fairseq_posenc.flags.registry.register_replacement`.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
@@ -46,7 +46,7 @@ class AssignedPositions:
             self.rule = rule(options, stack, dictionary.indices)
         self.padding = dictionary.pad()
         self.side, self.most = stack.side, stack.max_positions
-        #: the flag that assigns positions, with which messages begin
+        #: the start of messages: the flag that assigns positions, and its value
         self.flag = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
 
     def refuse_cache(self) -> None:
@@ -55,14 +55,15 @@ class AssignedPositions:
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        *tokens* (B, S) exclude those in a memory; *counted* (1|B, S) are positions from 0 on.
+        *tokens* (B, S) exclude the M tokens of a memory; *counted* (1|B, M + S) are the positions
+        of all tokens, from 0 on, including those of the memory.
         """
         if self.rule is None:
             return None
         return self.assigned(*self.ruled(tokens), by_index=False)
 
     def ruled(self, tokens: Tensor) -> Tuple[Ruled, int]:
-        """Positions of *tokens* (B, S) by the rule, 0 at padding, and a number above them all."""
+        """The rule's positions of *tokens* (B, S), 0 at padding; and a number above all of them."""
         assert self.rule is not None
         real = tokens.ne(self.padding)
         ruled = self.rule.places(Tokens(tokens, real))
@@ -71,19 +72,19 @@ class AssignedPositions:
         least, most = torch.stack((every.min(), every.max())).tolist()
         if least < 0:
             raise UsageError(
-                f"{self.flag}a position of the {self.side} is {least}; give numbers from 0 on"
+                f"{self.flag}a position of the {self.side} is {least}; give positions from 0 on"
             )
         return ruled, int(most) + 1
 
     def assigned(self, ruled: Ruled, bound: int, by_index: bool, remedy: str = "") -> Assigned:
         """Check positions and make an :class:`Assigned` of them.
 
-        All positions are below *bound*; *by_index* says whether distances in the layers are
-        differences of indices; *remedy* adds a remedy for too many positions to the message.
+        All positions are below *bound*.  *by_index* tells whether distances in the layers are
+        differences of indices.  The error for too many positions also suggests *remedy*.
         """
         if bound > self.most:
             raise UsageError(
-                f"{self.flag}the positions of a batch go up to {bound - 1}, and the {self.side} "
+                f"{self.flag}the positions of a batch go up to {bound - 1}, but the {self.side} "
                 f"has {self.most}; give shorter texts{remedy}, or a model with more positions"
             )
         if ruled.layers is None:
@@ -92,10 +93,10 @@ class AssignedPositions:
 
 
 def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
-    """The padding of several batches, with one read from the device.
+    """The padding of several batches, read from the device in one transfer.
 
-    The host has to know whether there is padding, which decides how attention is computed.  Waiting
-    for a GPU interrupts its queue of kernels, so all batches are read at once.
+    The host has to know whether there is padding, because that decides how attention is computed.
+    Waiting for a GPU interrupts its queue of kernels, so all batches are read at once.
 
     >>> mask = torch.tensor([[False, False, True]])
     >>> [padding.mask is None for padding in read_padding((mask, False), (mask, True))]
@@ -105,7 +106,7 @@ def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
         sides: for each batch, the padding (B, S), True at padding, and whether a causal mask hides
             padding on the right from all real tokens.
     """
-    if torch.jit.is_tracing():  # the graph has to serve other batches
+    if torch.jit.is_tracing():  # the traced graph has to work for other batches
         return [Padding(mask, left=True, empty=True) for mask, _ in sides]
     answers = []
     for mask, causal in sides:
@@ -120,8 +121,8 @@ def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
 def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
     """Positions of a sequence, (1|B, S), int64, counted from the first real token if necessary.
 
-    All rows share one set of positions if none has padding on the left, or if encodings are
-    *relative*, that is, depend on distances alone.  Padding has the position of a neighbour.
+    All rows share one set of positions if no row has padding on the left, or if the encoding is
+    *relative*: it depends on distances alone.  Otherwise, padding has a neighbour's position.
     """
     if padding.mask is None or relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
@@ -140,14 +141,14 @@ class PositionedStack:
     :meth:`register_positions` after it.
     """
 
-    #: True if a checkpoint's position state must match; *strict_advice* ends the error message
+    #: True if a checkpoint's position parameters must match; strict_advice ends the error
     strict_positions = False
     strict_advice = ""
-    #: the compositions of the layers, by name; the stack owns their modules
+    #: the position encodings of the layers, by name; their modules belong to the stack
     encodings: Dict[str, PositionEncoding]
-    #: the encoding of the first layer, and of all others unless there is a pattern
+    #: the encoding of the first layer and, without a pattern, of all layers
     encoding: PositionEncoding
-    #: assigns positions, or None
+    #: assigns positions to tokens; None for the positions 0, 1, 2, …
     assigner: Optional[AssignedPositions]
 
     add_module: Callable[[str, Optional[nn.Module]], None]
@@ -157,9 +158,9 @@ class PositionedStack:
     training: bool
 
     def compose(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> Options:
-        """Build the position encodings of the layers; returns the configuration for fairseq."""
+        """Build the layers' position encodings; returns the *cfg* for fairseq's constructor."""
         side, value = option(cfg, stack.side), side_encoding(cfg, stack.side)
-        period, keep = parse(value).period, side.layers_to_keep  # layers such as 0,2, or None
+        period, keep = parse(value).period, side.layers_to_keep  # indices such as 0,2, or None
         self.kept = sorted(map(int, keep.split(","))) if keep else list(range(side.layers))
         self.encodings = build_encodings(cfg, stack, value)
         self.encoding = next(iter(self.encodings.values()))
@@ -180,7 +181,7 @@ class PositionedStack:
                 self.add_module(name, module)
         # iterating over a list with LayerDrop would skip layers
         layers = [kernels for kernels in map(kernels_in, self.layers.children()) if kernels]
-        #: one kernel of each kind; they are modules of their layers
+        #: one kernel of each kind; every kernel is a module of its layer
         self.kinds: Dict[Tuple[Hashable, Hashable], AttentionKernel] = {}
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place
@@ -197,11 +198,11 @@ class PositionedStack:
     def assigned(self, padding: Padding, tokens: Tensor, remembered: int = 0) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        *remembered* is the number of tokens in a memory before *tokens* (B, S); they have
-        positions, too.
+        *remembered* is the number of tokens in a memory before *tokens* (B, S); those also have
+        positions.
 
         Raises:
-            UsageError: the sequences are longer than a table of positions.
+            UsageError: the sequences are longer than a table of positions allows.
         """
         length = longest = remembered + tokens.size(1)
         for encoding in self.encodings.values():
@@ -233,10 +234,10 @@ class PositionedStack:
         return F.embedding(assigned.rows, rows)
 
     def prepare(self, batch: Batch) -> Prepared:
-        """The prepared arguments of the self-attentions, by kind.
+        """The prepared arguments of the self-attentions, keyed by kind.
 
-        They are what a kernel of the kind prepares, the ``table`` of the encoding's transform, and
-        ``key_table`` if there are more keys than queries.
+        These are what a kernel of the kind prepares, the ``table`` of the encoding's transform and,
+        if there are more keys than queries, ``key_table``.
         """
         prepared: Prepared = {}
         shared: Dict[Hashable, Dict[str, Any]] = {}

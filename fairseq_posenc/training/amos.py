@@ -1,7 +1,7 @@
 """``--optimizer amos``: an Adam variant with a schedule and weight decay per tensor.
 
 Tian and Parikh 2022, arXiv 2210.11693, Algorithm 1; RoFormer section 4.8 compares it with AdamW.
-The implementation is that of the package pytorch_optimizer.
+The implementation comes from the package pytorch_optimizer.
 """
 
 import dataclasses
@@ -40,10 +40,10 @@ class AmosConfig(FairseqDataclass):
 
 @register_optimizer("amos", dataclass=AmosConfig)
 class FairseqAmos(FairseqOptimizer):
-    """Amos, with fairseq's parameters and learning rate.
+    """Amos as an optimiser of fairseq.
 
-    The learning rate is ξ in the paper, about 1/√N for N updates.  It needs no decay: use
-    ``--lr-scheduler fixed`` with a warm-up.
+    ``--lr`` is ξ in the paper, about 1/√N for N updates.  Amos needs no decay of the learning rate:
+    use ``--lr-scheduler fixed`` with a warm-up.
     """
 
     def __init__(self, cfg: AmosConfig, params: Any) -> None:
@@ -67,9 +67,9 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Raises, as Amos has a schedule per tensor; fairseq reads this before it flattens them."""
+        """Raises an error before fairseq flattens all tensors: Amos has a schedule per tensor."""
         raise UsageError(
-            "--optimizer amos: has a schedule per tensor, and --fp16 would flatten all tensors "
+            "--optimizer amos: has a schedule per tensor, but --fp16 would flatten all tensors "
             "into one; also give --fp16-no-flatten-grads (--ddp-backend fully_sharded is not "
             "supported)"
         )

@@ -1,4 +1,4 @@
-"""What tasks and criterions are made of: data sets with sizes, and sums and rows to log."""
+"""Bases for tasks and criterions: data sets with sizes, and sums and rows of numbers to log."""
 
 import math
 from typing import Any, Dict, List, Sequence, Tuple
@@ -14,9 +14,9 @@ from torch import Tensor
 
 
 class Sums:
-    """The entries of logging outputs, summed over batches or workers, and logged as means.
+    """The entries of logging outputs, summed over batches or workers; methods log their means.
 
-    An entry that a batch or worker lacks counts as 0 there.
+    An entry that a logging output lacks counts as 0.
     """
 
     def __init__(self, logging_outputs: Sequence[Dict[str, Any]]) -> None:
@@ -38,7 +38,7 @@ class Sums:
 
 
 class SummingCriterion(FairseqCriterion):
-    """A criterion whose logging outputs hold sums alone."""
+    """A criterion whose logging outputs hold only sums."""
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -47,7 +47,7 @@ class SummingCriterion(FairseqCriterion):
 
     @staticmethod
     def output_of(sample: Dict[str, Any], each: Tensor, **more: Tensor) -> Tuple[Tensor, int, Any]:
-        """The sum of the losses of B examples (B,), B, and the logging output, with *more* sums."""
+        """From B losses *each* (B,): their sum, B, and the logging output, with *more* sums."""
         loss, size = each.sum(), len(each)
         output = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": size}
         return loss, size, {**output, "sample_size": size, **more}
@@ -62,9 +62,9 @@ class SummingCriterion(FairseqCriterion):
 def rows_of_all_workers(rows: Tensor) -> Tensor:
     """The rows (N, K) of this worker, with space for the rows of the other workers.
 
-    fairseq sums the logging outputs of workers, so the sum concatenates their rows.  It zeroes the
-    output of a worker that had no batch left and repeated one, so a last column of ones marks valid
-    rows.
+    fairseq sums the logging outputs of all workers; the sum of these tensors has all rows.  fairseq
+    zeroes the output of a worker that repeats a batch because it has no batch left.  Therefore a
+    last column of ones marks the valid rows.
 
     Returns:
         (workers, largest N, K + 1), float64, of which only this worker's entry is set.
@@ -94,7 +94,7 @@ class Rows(Meter):
         self.batches: List[Tensor] = []
 
     def update(self, gathered: Tensor) -> None:
-        """Add the valid rows of what :func:`rows_of_all_workers` returned, summed over workers."""
+        """Add the valid rows of *gathered*, the sum of all workers' :func:`rows_of_all_workers`."""
         gathered = gathered.detach().cpu()
         self.batches.append(gathered[gathered[:, :, -1] > 0][:, :-1])
 
@@ -109,7 +109,7 @@ class Rows(Meter):
 
 
 class SizedDataset(FairseqDataset):
-    """A data set of N examples, with the tokens of each in ``sizes`` (N,)."""
+    """A data set of N examples, with their numbers of tokens in ``sizes`` (N,)."""
 
     sizes: np.ndarray
 
@@ -117,9 +117,9 @@ class SizedDataset(FairseqDataset):
         return len(self.sizes)
 
     def num_tokens(self, index: int) -> int:
-        """Tokens of an example, for the size of batches."""
+        """The number of tokens of an example, from which fairseq makes batches."""
         return int(self.sizes[index])
 
     def size(self, index: int) -> int:
-        """Tokens of an example, to be compared with the longest input allowed."""
+        """The number of tokens of an example, which fairseq compares with the longest input."""
         return int(self.sizes[index])

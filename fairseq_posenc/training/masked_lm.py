@@ -15,10 +15,10 @@ from fairseq_posenc.training.base import Sums
 
 
 class Recorded:
-    """Calls a model once for several losses, or with more inputs than a batch has.
+    """A model that keeps its output for further losses, or adds inputs that a batch lacks.
 
-    fairseq's criterions call the model themselves and return the loss alone; if they are given this
-    object in place of the model, ``output`` is what the model returned.
+    fairseq's criterions call the model and return only the loss.  If they get this object in place
+    of the model, the model's output is in ``output`` afterwards.
     """
 
     def __init__(self, model: BaseFairseqModel, **inputs: object) -> None:
@@ -26,7 +26,7 @@ class Recorded:
         self.output: Any = None
 
     def __call__(self, **inputs: object) -> Any:
-        """The output of the model, which is also kept in ``output``."""
+        """Call the model, and keep what it returns in ``output``."""
         self.output = self.model(**inputs, **self.inputs)
         return self.output
 
@@ -39,8 +39,8 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
     """fairseq's ``masked_lm``, with the accuracy on the tokens to predict, as papers report it.
 
     The loss is fairseq's.  ``accuracy`` is the percentage of the selected tokens (masked, replaced
-    or unchanged) whose most probable prediction is the original token; select checkpoints by it
-    with ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.  In evaluation,
+    or unchanged) whose most probable prediction is the original token; to select checkpoints by it,
+    give ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.  In evaluation,
     ``mrr`` is the mean of 1 / rank of the original token among all symbols (RoFormer Figure 7).
     """
 
@@ -78,9 +78,9 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
 
 
 def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
-    """1 / rank, (N,), float64, of *targets* (N,) among all symbols by their *logits* (N, V).
+    """1 / rank, (N,), float64, of *targets* (N,) among all symbols, ranked by *logits* (N, V).
 
-    Equal logits all get the best of their ranks.
+    Symbols with equal logits all have the best of their ranks.
     """
     right = logits.gather(1, targets.unsqueeze(1))
     return (logits.gt(right).sum(dim=1) + 1).double().reciprocal()

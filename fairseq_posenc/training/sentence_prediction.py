@@ -1,6 +1,6 @@
 """Loss and scores for fairseq's ``sentence_prediction`` task.
 
-The scores are those of GLUE (Wang et al. 2018), over whole sets of predictions, in percent.
+The scores are those of GLUE (Wang et al. 2018), in percent, over the whole validation set.
 """
 
 import math
@@ -37,7 +37,7 @@ class Score(NamedTuple):
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Fraction of equal class indices."""
+    """Fraction of predicted class indices that equal their targets."""
     return float(np.mean(predictions == targets))
 
 
@@ -49,21 +49,21 @@ def f1(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
 
 
 def mcc(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Matthews correlation of class indices; 0 if either side is constant."""
+    """Matthews correlation of class indices; 0 if predictions or targets are constant."""
     from sklearn.metrics import matthews_corrcoef
 
     return 0.0 if _constant(predictions, targets) else matthews_corrcoef(targets, predictions)
 
 
 def pearson(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Pearson correlation; 0 if either side is constant."""
+    """Pearson correlation; 0 if predictions or targets are constant."""
     from scipy.stats import pearsonr
 
     return 0.0 if _constant(predictions, targets) else pearsonr(predictions, targets)[0]
 
 
 def spearman(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Spearman rank correlation; 0 if either side is constant."""
+    """Spearman rank correlation; 0 if predictions or targets are constant."""
     from scipy.stats import spearmanr
 
     return 0.0 if _constant(predictions, targets) else spearmanr(predictions, targets)[0]
@@ -100,8 +100,8 @@ def check(name: str, regression: bool) -> None:
         kind = "regression" if regression else "classification"
         wrong = f"is not for {kind}" if name in SCORES else "is unknown"
         raise UsageError(
-            f"--metrics {name}: {wrong}; for {kind} there are {', '.join(fitting)} "
-            f"(others {'without' if regression else 'with'} --regression-target)"
+            f"--metrics {name}: {wrong}; for {kind}, give {', '.join(fitting)} "
+            f"(for other scores, train {'without' if regression else 'with'} --regression-target)"
         )
     module = SCORES[name].module
     if module is not None:
@@ -112,7 +112,7 @@ def check(name: str, regression: bool) -> None:
 _ROWS = "_rows"
 _ASKED = "_asked/{}/{}"  # name of a score, positive class
 
-# Flags of fairseq main and its fork, whose scores fail on labels that are text.
+# Flags of fairseq's main branch and of fairseq-fixed.  Their scores fail if labels are text.
 _REPORTS = {
     "report_mcc": "mcc",
     "report_acc_and_f1": "accuracy,f1",
@@ -122,7 +122,7 @@ _REPORTS = {
 
 @dataclass
 class SentencePredictionMetricsConfig(SentencePredictionConfig):
-    """fairseq's flags for ``sentence_prediction`` and those of the scores."""
+    """fairseq's flags for ``sentence_prediction``, and the flags of the scores."""
 
     metrics: Optional[str] = field(
         default=None,
@@ -142,7 +142,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
 
     The scores are those of GLUE: accuracy, binary F1, Matthews, Pearson and Spearman correlation.
     Each is computed once over all predictions, independent of batches and workers, and logged under
-    its name; select checkpoints by it with, for example, ``--best-checkpoint-metric mcc
+    its name.  To select checkpoints by a score, give, for example, ``--best-checkpoint-metric mcc
     --maximize-best-checkpoint-metric``.  The positive class of F1 is ``--positive-label``, by
     default ``1``, which means "paraphrase" in GLUE's MRPC and QQP.
     """
@@ -188,7 +188,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         for name in self.scores:
             logging_output[_ASKED.format(name, self.positive)] = 1
         if "accuracy" in self.scores:
-            del logging_output["ncorrect"]  # fairseq's accuracy is rounded to one decimal
+            del logging_output["ncorrect"]  # fairseq would log an accuracy rounded to one decimal
         return loss, sample_size, logging_output
 
     @staticmethod

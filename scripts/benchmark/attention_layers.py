@@ -1,4 +1,4 @@
-"""Single self-attention layers, as in the plug-in's models, and their forward and backward pass."""
+"""Build and run single self-attention layers as they are in the plug-in's models."""
 
 import argparse
 import shlex
@@ -16,29 +16,29 @@ class Layer(NamedTuple):
     """A self-attention layer with its projections, and a function that applies it."""
 
     module: Any  # the layer
-    # (B, T, C) -> (B, T, C), or, if not *batch_first*, (T, B, C) -> (T, B, C)
+    # from (B, T, C) to (B, T, C), or from (T, B, C) to (T, B, C) if not *batch_first*
     compute: Callable[[Tensor], Tensor]
     channels: int  # C
-    batch_first: bool = True  # the layout that the layer has in its own models
-    # whether its outputs, with the same weights, should equal those of our layer
+    batch_first: bool = True  # the layout of inputs and outputs in the layer's own models
+    # whether, with equal weights, the outputs should equal our layer's
     comparable: bool = True
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """Convert *x* (B, T, C) to the layout of the layer, or back."""
+        """Convert *x* from (B, T, C) to the layout of the layer, or back."""
         return x if self.batch_first else x.transpose(0, 1).contiguous()
 
 
 def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
-    """The layer of a translation model, with its stack's per-forward inputs computed once.
+    """A layer of a translation model; the inputs that its stack prepares are computed once.
 
-    Attention that is for bidirectional stacks alone is taken from a masked language model.
+    Attention for bidirectional stacks only is taken from a masked language model instead.
 
     Args:
         flags: flags of the model, beginning with ``--attention``.
-        causal: the decoder's layer instead of the encoder's.
+        causal: take the decoder's layer instead of the encoder's.
 
     Raises:
-        UsageError: the encoding adds to the logits; its gradient would involve the whole stack.
+        UsageError: the encoding adds to the logits, so its gradient would involve the whole stack.
     """
     masked = ATTENTIONS.find(flags[1]).thing.bidirectional_only and not causal
     kind, name = (MaskedLMSubject, "masked_lm") if masked else (TranslationSubject, "transformer")
@@ -51,7 +51,7 @@ def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> L
     if encoding.shared_bias is not None or encoding.content:
         raise UsageError(
             f"--archs {shlex.join(flags[1:])!r}: --position-encoding {encoding.name} adds to the "
-            "logits; of a layer alone give rotary, sinusoidal, learned or none"
+            "logits; for a single layer give rotary, sinusoidal, learned or none"
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
@@ -61,15 +61,15 @@ def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> L
 
 
 class AttentionSubject(Subject):
-    """The self-attention of an encoder or of a decoder, and a batch without padding.
+    """The self-attention layer of an encoder or a decoder, and a batch without padding.
 
-    An entry is a value of ``--attention``, optionally followed by flags of the model.
+    The entry is a value of ``--attention``, optionally followed by flags of the model.
     """
 
     by_length = True
 
     def build(self, words: List[str]) -> nn.Module:
-        """The layer that the job names."""
+        """Build the layer of the encoder or, for the job causal-attention, of the decoder."""
         self.layer = self.make_layer(words, causal=self.job == "causal-attention")
         return self.layer.module
 
@@ -78,14 +78,14 @@ class AttentionSubject(Subject):
         return plug_in_layer(["--attention", *words], self.args, causal)
 
     def batch(self, draw: torch.Generator) -> Dict[str, Any]:
-        """Inputs and a gradient of the outputs, as the layer has them in its own models."""
+        """Random inputs and a gradient of the outputs, in the layer's own layout."""
         size = (self.args.batch, self.args.length[0], self.layer.channels)
         like = next(self.model.parameters())
         made = [self.layer.laid_out(torch.randn(size, generator=draw)).to(like) for _ in range(2)]
         return {"x": made[0].requires_grad_(), "gradient": made[1]}
 
     def training(self) -> Run:
-        """A function for a forward and backward pass of the layer."""
+        """A function that runs a forward and backward pass of the layer."""
         self.model.train()
         x, gradient = self.sample["x"], self.sample["gradient"]
 

@@ -1,16 +1,16 @@
-"""Count what models make a GPU and its host do, on any machine: operations, waits, saved bytes.
+"""Count, on any machine, a model's operations, waits and saved bytes as they would be on a GPU.
 
     python scripts/benchmark/counting.py --archs transformer roformer_base
 
-The flags are those of ``scripts/benchmark/time_models.py``.  The table counts, for a training step
-or a generated token: waits of the host for the device; constants copied to it; operations, which
-are all ATen calls that are no views, dispatched by the host one by one; kernels, which are the
-operations that start one on a GPU, unlike allocations; bytes saved for the backward pass, without
-parameters; elements of the largest mask or stored matrix of attention; and the kernel that PyTorch
-would choose on V100, A100 and H100 for each attention, or the reason for none (see fused.py).
-Fused attention is one operation, and so is a step that ``--cuda-graphs`` records.
-Figures of generation include those of fairseq's beam search.  The operations are those that PyTorch
-dispatches, so the counts are exact and the same every time.
+The flags are those of ``scripts/benchmark/time_models.py``.  The table counts, per training step or
+generated token: waits of the host for the device; constants copied to the device; operations (all
+ATen calls except views, which the host dispatches one by one); kernels (operations that start a
+kernel on a GPU, so no allocations); bytes saved for the backward pass, without parameters; elements
+of the largest mask or stored attention matrix; and the attention kernels that PyTorch would choose
+on V100, A100 and H100, or the reasons against a kernel (see fused.py).  Fused attention counts as
+one operation, as does a step that ``--cuda-graphs`` records.  Counts of generation include the beam
+search of fairseq.  The operations are those that PyTorch dispatches, so the counts are exact and
+reproducible.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from fused import GPUS, AttentionCall, fused_kernel
 from rounds import prepare_process
 from time_models import JOBS, cases, get_parser, table
 
-#: What a GPU does as one operation, by class and name: the replay of a recording, with its pack.
+#: Methods (class and name) that are one operation on a GPU: the replay of a recorded step.
 REPLAYS = []
 with contextlib.suppress(ImportError):
     from fairseq_posenc.packs.gpu.recorded_step import Recording
@@ -39,14 +39,14 @@ with contextlib.suppress(ImportError):
     REPLAYS.append((Recording, "replay"))
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
-#: A view whose schema does not say so: it may be freed with its base.
+#: A view although its schema does not say so, because it may be freed with its base.
 _VIEW = "_unsafe_view"
 #: Operations that start no kernel on a GPU.
 NO_KERNEL = [
     *("lift_fresh", "_local_scalar_dense", "promote_types"),
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
 ]
-_IS_CUDA = torch.Tensor.is_cuda.__get__  # a property in C
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # a property that is implemented in C
 
 
 @dataclass
@@ -54,13 +54,13 @@ class Counts:
     """The counts of a run.
 
     Args:
-        operations: how often each ATen operation that is no view was called.
-        waits: how often the host waited, by operation.
-        copies: constants copied from the host, which a GPU has to wait for as well.
+        operations: the number of calls of each ATen operation except views.
+        waits: how often the host waited in each operation.
+        copies: constants copied from the host, for which a GPU has to wait as well.
         attention: the attention calls that a fused kernel might serve.
-        explicit: softmaxes of attention matrices (B, H, T, S), which were computed and stored.
-        saved: bytes kept for the backward pass, without parameters.
-        largest: elements of the largest mask or stored matrix of attention.
+        explicit: attention matrices (B, H, T, S) that were computed and stored, to apply a softmax.
+        saved: bytes saved for the backward pass, without parameters.
+        largest: elements of the largest mask or stored attention matrix.
     """
 
     operations: Counter = field(default_factory=Counter)
@@ -77,7 +77,7 @@ class Counts:
         return Counter({x: n for x, n in self.operations.items() if x not in NO_KERNEL})
 
     def kernels_of_attention(self, capability):
-        """The number of times a GPU would choose each kernel, or none, with the reason.
+        """How often a GPU would choose each kernel, or none for each reason.
 
         Args:
             capability: compute capability of the GPU times ten, such as 70 for V100.
@@ -92,12 +92,12 @@ class Counts:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts dispatched operations until it is paused."""
+    """Counts dispatched operations, except while it is paused."""
 
     def __init__(self, counts):
         super().__init__()
         self.counts, self.active = counts, True
-        #: sizes as tensors, and what is computed from them, by id
+        #: sizes as tensors, and tensors computed from sizes, keyed by id
         self.on_host = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -117,7 +117,7 @@ class _Operations(TorchDispatchMode):
 
     @contextlib.contextmanager
     def paused(self):
-        """Context in which nothing is counted."""
+        """Context in which no operations are counted."""
         before, self.active = self.active, False
         try:
             yield
@@ -126,11 +126,11 @@ class _Operations(TorchDispatchMode):
 
 
 class _Fused(torch.autograd.Function):
-    """A function counted as on a GPU: a kernel, which saves inputs, output and a number per row."""
+    """Counts a function as one kernel, which saves inputs, output and one number per row."""
 
     @staticmethod
     def forward(ctx, operations, name, compute, *tensors):
-        """The result of *compute*, a function of *tensors*, counted as *name*."""
+        """Return ``compute(*tensors)``, counted as one operation *name*."""
         ctx.operations, ctx.name, ctx.compute = operations, name, compute
         counted = operations.active
         with operations.paused():
@@ -142,7 +142,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        """One kernel for all gradients."""
+        """Compute all gradients, counted as one operation."""
         *tensors, _, _ = ctx.saved_tensors
         ctx.operations.counts.operations[f"{ctx.name}_backward"] += 1
         needed = ctx.needs_input_grad[3:]
@@ -157,7 +157,7 @@ class _Fused(torch.autograd.Function):
 
 
 class _AsOnGPU(TorchFunctionMode):
-    """Claims that tensors are on a GPU, and notes waits and attention, unseen by _Operations."""
+    """Claims that tensors are on a GPU; counts waits and attention that _Operations cannot see."""
 
     def __init__(self, operations, capability):
         super().__init__()
@@ -167,7 +167,7 @@ class _AsOnGPU(TorchFunctionMode):
         kwargs = kwargs or {}
         if func == _IS_CUDA:
             return True
-        if func is torch._shape_as_tensor:  # on the CPU, whatever the device
+        if func is torch._shape_as_tensor:  # is on the CPU for all devices
             sizes = func(*args, **kwargs)
             self.operations.on_host[id(sizes)] = sizes
             return sizes
@@ -195,13 +195,13 @@ class _AsOnGPU(TorchFunctionMode):
         return _Fused.apply(self.operations, "attention", attend, *tensors)
 
     def _note(self, pairs):
-        """Note the size of a mask or matrix of attention."""
+        """Note the size of an attention mask or matrix."""
         counts = self.operations.counts
         counts.largest = max(counts.largest, 0 if pairs is None else pairs.numel())
 
 
 def _as_one(operations, replay):
-    """*replay* counted as on a GPU, whose host starts a recorded step as one operation."""
+    """*replay*, counted as one operation, as a GPU's host starts a recorded step."""
 
     def replayed(recording, decoder):
         operations.counts.operations["graph"] += operations.active
@@ -212,7 +212,7 @@ def _as_one(operations, replay):
 
 
 def in_backward():
-    """True inside a backward pass, where PyTorch can tell (2.1)."""
+    """True inside a backward pass; always False before PyTorch 2.1, which cannot tell."""
     task = getattr(torch._C, "_current_graph_task_id", None)
     return task is not None and task() >= 0
 
@@ -221,18 +221,18 @@ def count(run, parameters, capability=80):
     """Count what *run* would make a GPU do.
 
     Args:
-        run: a function that has run before, so that constants are made already.
-        parameters: those of its model, which are not counted as saved.
+        run: a function that has run once, so that constants exist already.
+        parameters: the parameters of the model, which do not count as saved.
         capability: compute capability of the GPU times ten.
     """
     counts = Counts()
     own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     seen = set()
-    held = []  # so that no storage is freed and its address used again
+    held = []  # keeps storages alive, so that no address is used again
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        if in_backward():  # recomputed there, and freed at once
+        if in_backward():  # tensors recomputed in the backward pass are freed at once
             return tensor
         if operations.active and storage.data_ptr() not in own | seen:
             seen.add(storage.data_ptr())
@@ -253,7 +253,7 @@ def count(run, parameters, capability=80):
 
 
 def counted(case):
-    """A row for each model: of a training step, or of one generated token."""
+    """A row for each model, with counts of a training step or of one generated token."""
     rows = [_row(entry, case) for entry in case.archs]
     for row in rows:
         for name in ("operations", "kernels", "saved_mib"):
@@ -263,7 +263,7 @@ def counted(case):
 
 def _row(entry, case):
     found, steps = [_count(entry, case, case.length)], 1
-    if case.job.endswith("generation"):  # the difference between a long and a short text
+    if case.job.endswith("generation"):  # a token is the difference between a long and a short text
         longest = max(case.length[-1], 2)
         short = longest // 2
         found = [_count(entry, case, [*case.length[:-1], n]) for n in (longest, short)]
@@ -284,7 +284,7 @@ def _row(entry, case):
 def _count(entry, case, length):
     own = argparse.Namespace(**{**vars(case), "length": length})
     subject = JOBS[case.job](entry, case.job, own)
-    subject.run()  # constants are made
+    subject.run()  # makes constants
     return count(subject.run, subject.model.parameters())
 
 
@@ -299,7 +299,7 @@ COLUMNS = (
 
 
 def main(argv):
-    """Count whole models on the CPU, and print the tables with the attention kernels of GPUs."""
+    """Count whole models on the CPU, and print the table and the attention kernels of GPUs."""
     args = get_parser().parse_args([*argv, "--device", "cpu"])
     prepare_process(args)
     rows = [row for case in cases(args) for row in counted(case)]

@@ -1,4 +1,4 @@
-"""The fused attention kernel that PyTorch would choose on a GPU, by its published conditions.
+"""Predict which fused attention kernel PyTorch would choose on a GPU.
 
 The conditions are transcribed from ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` of
 PyTorch 2.4 and later; nothing here needs a GPU.
@@ -9,23 +9,23 @@ from typing import Any, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-#: Compute capabilities times ten, and GPUs that have them.
+#: GPUs, keyed by compute capability times ten.
 GPUS = {70: "V100", 80: "A100", 90: "H100"}
 HALF = (torch.float16, torch.bfloat16)
 ALIGNMENT = 8  # elements
 
 
 class AttentionCall(NamedTuple):
-    """The properties that decide the choice of a kernel.
+    """The properties of an attention call that decide which kernel is chosen.
 
     Args:
         dtype: the dtype of queries, keys and values.
         query: sizes (B, H, T, D).
         key: sizes (B, H, S, D).
         value: sizes (B, H, S, D).
-        dense: whether channels of queries, keys and values are next to each other in memory.
-        mask: type, sizes and strides of the mask, or None.
-        causal: whether later keys are hidden by a flag.
+        dense: whether the channels of queries, keys and values are contiguous in memory.
+        mask: dtype, sizes and strides of the mask, or None.
+        causal: whether ``is_causal`` hides later keys.
     """
 
     dtype: torch.dtype
@@ -46,7 +46,7 @@ class AttentionCall(NamedTuple):
         is_causal: bool = False,
         **unused: Any,
     ) -> "AttentionCall":
-        """Read the arguments of ``scaled_dot_product_attention``."""
+        """Describe a call of ``scaled_dot_product_attention`` with these arguments."""
         tensors, mask = (query, key, value), attn_mask
         described = None if mask is None else (mask.dtype, tuple(mask.shape), mask.stride())
         dense = all(x.stride(-1) == 1 for x in tensors)
@@ -54,11 +54,11 @@ class AttentionCall(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A kernel, ``"flash"`` or ``"memory-efficient"``, or None; and what rules out others.
+    """The kernel that PyTorch would choose, and why it would not choose a faster one.
 
     Args:
-        kernel: its name, or None.
-        reason: what rules out the faster kernels.
+        kernel: ``"flash"``, ``"memory-efficient"``, or None.
+        reason: what rules out faster kernels.
         copies_mask: whether PyTorch has to copy the mask first, to align its rows.
     """
 
@@ -99,8 +99,8 @@ def _against_flash(call: AttentionCall, capability: int) -> Optional[str]:
     if not call.query[-1] == call.key[-1] == call.value[-1] <= 256:
         return "flash: head sizes differ or are above 256"
     if call.causal and call.query[-2] != call.key[-2]:
-        return "flash: causal with other numbers of queries and keys"
-    return None if call.dense else "flash: channels are not dense"
+        return "flash: causal with different numbers of queries and keys"
+    return None if call.dense else "flash: channels are not contiguous"
 
 
 def _against_memory_efficient(call: AttentionCall, capability: int) -> Optional[str]:
@@ -108,17 +108,17 @@ def _against_memory_efficient(call: AttentionCall, capability: int) -> Optional[
     if call.dtype not in types:
         return f"{call.dtype} on sm_{capability}"
     half = call.dtype in HALF
-    multiple = 8 if half else 4 if capability >= 80 else 1  # head sizes that matrix products take
+    multiple = 8 if half else 4 if capability >= 80 else 1  # of head sizes
     if call.query[-1] != call.key[-1] or call.query[-1] % multiple or call.value[-1] % multiple:
         return f"head sizes are no multiples of {multiple}"
     if not call.dense:
-        return "channels are not dense"
+        return "channels are not contiguous"
     if min(call.query[-2], call.key[-2]) == 0:
         return "empty sequences"
     if call.mask is not None:
         dtype, _, strides = call.mask
         if strides[-1] != 1:
-            return "the last dimension of the mask is not dense"
+            return "the last dimension of the mask is not contiguous"
         if dtype not in (torch.bool, call.dtype):
             return f"the mask is {dtype}"
     return None

@@ -1,19 +1,19 @@
-"""The tables of a GPU, the most valuable first, each with its own time limit: see gpu_tables.sh.
+"""Make the tables of a GPU, the most valuable first, each with a time limit; see gpu_tables.sh.
 
     python scripts/benchmark/gpu_tables.py OUT [TABLE ...] [--seconds 500] [--cpu]
 
-OUT/rows.jsonl gets the rows of a table when it is made: times as of time_models.py, or the error of
-a model that failed; the table then has the other models.
+OUT/rows.jsonl gets the rows of each finished table: times as in time_models.py, or the error of a
+model that failed, which is then missing in the table.
 
-What the tables decide for the card at hand was set before any was made.  A feature stays if
+These criteria were set before any table was made.  A feature is kept if
 - --cuda-graphs: generation of roformer_base takes at most 0.7 of stock's time;
 - --attention-backend flex: at 2,048 tokens it is faster than the dense bias, or halves the memory;
-- --compile-layers: a training step takes at most 0.95 of that without;
-- joint projections (no-joint): a training step or a token takes at most 0.98 of that without;
-- a source that is read once for all hypotheses (no-sharing): generation takes at most 0.95;
+- --compile-layers: a training step takes at most 0.95 of its time without the flag;
+- joint projections: a training step or a token takes at most 0.98 of its time with no-joint;
+- sources read once for all hypotheses: generation takes at most 0.95 of its time with no-sharing;
 - chunked linear attention in half precision: at most 1.3 of flash-linear-attention's time.
-flash-linear-attention becomes the causal kernel on GPUs if it takes at most 1 / 1.5 of ours, with
-the same numbers.
+flash-linear-attention becomes the causal kernel on GPUs if it takes at most 1 / 1.5 of our kernel's
+time, with the same outputs.
 """
 
 import argparse
@@ -35,12 +35,12 @@ from time_models import JOBS, cases, get_parser, settings, table
 
 
 class Table(NamedTuple):
-    """Flags of time_models.py, its entries, and the seconds for each job and length."""
+    """Flags and entries for time_models.py, and the time limit in seconds per job and length."""
 
     flags: str
     archs: List[str]
     limit: int
-    v100: bool = False  # without what a V100 does not have
+    v100: bool = False  # run without the kernels that a V100 lacks
 
 
 BY = "posenc_transformer --position-encoding"
@@ -97,7 +97,7 @@ TINY = "--layers 1 --size tiny --vocabulary 99 --batch 2 --repeat 2 --device cpu
 
 @contextlib.contextmanager
 def as_on_v100() -> Iterator[None]:
-    """Context without the kernels and the arithmetic that a V100 does not have."""
+    """Context without the attention kernels and the TF32 arithmetic that a V100 lacks."""
     cuda, flags = torch.backends.cuda, ("enable_flash_sdp", "enable_cudnn_sdp")
     before = cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -110,12 +110,12 @@ def as_on_v100() -> Iterator[None]:
 
 
 def out_of_time(*_: Any) -> None:
-    """End what takes longer than its table may."""
-    raise TimeoutError("the limit of the table")
+    """Stop a table at its time limit; the handler of the alarm signal."""
+    raise TimeoutError("the time limit of the table is over")
 
 
 def rows_of(case: argparse.Namespace, limit: float) -> List[Row]:
-    """The rows of one job and length: models that fail, or have no time left, get the reason."""
+    """The rows of one job and length; models that fail or have no time left get an error."""
     start, rows, subjects = time.monotonic(), [], []
     about = {"job": case.job, "length": str(case.length[0])}
     signal.alarm(int(limit))
@@ -123,7 +123,7 @@ def rows_of(case: argparse.Namespace, limit: float) -> List[Row]:
         for entry in case.archs:
             try:
                 if time.monotonic() > start + 0.6 * limit:
-                    raise TimeoutError("left out: the others took the time of the table")
+                    raise TimeoutError("left out: other models used up the table's time")
                 subject: Subject = JOBS[case.job](entry, case.job, case)
                 subject.run()
                 subjects.append(subject)
@@ -140,16 +140,16 @@ def rows_of(case: argparse.Namespace, limit: float) -> List[Row]:
 
 
 def main() -> None:
-    """Make the tables, until the time is over."""
+    """Make the tables until the time is used up."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
-    parser.add_argument("--seconds", type=float, default=500, help="for all tables (500)")
+    parser.add_argument("--seconds", type=float, default=500, help="time for all tables (500)")
     parser.add_argument("--cpu", action="store_true", help="a trial: tiny models on a CPU")
     given = parser.parse_args()
     unknown = set(given.tables) - set(TABLES)
     if unknown:
-        parser.error(f"{min(unknown)}: no table; known: {', '.join(TABLES)}")
+        parser.error(f"{min(unknown)}: no such table; known: {', '.join(TABLES)}")
     ends = time.monotonic() + given.seconds
     signal.signal(signal.SIGALRM, out_of_time)
     given.out.mkdir(parents=True, exist_ok=True)

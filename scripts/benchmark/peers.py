@@ -1,7 +1,7 @@
-"""Other libraries: attention layers with the sizes and weights of ours, and a masked LM.
+"""Other libraries' attention layers, with the sizes and weights of ours, and a masked LM.
 
-Each is built as its own documentation shows, with its fused attention where it offers a choice.  A
-layer is timed only if its outputs are those of our layer.
+Each layer is built as its library's documentation shows, with fused attention if there is a choice,
+and is timed only if its outputs equal those of our layer.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
 from subjects import SIZES, MaskedLMSubject
 
-CHECKED = 100  # tokens on which a peer is compared with our layer
+CHECKED = 100  # number of tokens on which a peer is compared with our layer
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 TO = ("to_q", "to_k", "to_v", "to_out")
 ROTARY = ("softmax",)
@@ -27,7 +27,7 @@ NO_POSITIONS = ("--position-encoding", "none")
 
 
 class Request:
-    """The layer that a peer should build: of the sizes of *ours*, for *length* tokens."""
+    """What a peer should build: a layer with the sizes of *ours*, for *length* tokens."""
 
     def __init__(self, ours: Layer, length: int, causal: bool) -> None:
         self.ours, self.length, self.causal, self.channels = ours, length, causal, ours.channels
@@ -35,18 +35,18 @@ class Request:
         self.like = next(ours.module.parameters())
 
     def causal_mask(self) -> Optional[Tensor]:
-        """(T, T), -inf at later keys; None if the layer is not causal."""
+        """The mask (T, T) with -inf at later keys; None if the layer is not causal."""
         hidden = self.like.new_full((self.length, self.length), float("-inf")).triu(1)
         return hidden if self.causal else None
 
     def projections(self) -> nn.ModuleDict:
-        """Projections for a library that has only the attention between them."""
+        """Projections for a library that has only the attention itself."""
         sizes = (self.channels, self.channels)
         return nn.ModuleDict({name: nn.Linear(*sizes) for name in PROJECTIONS})
 
 
 def stock(wanted: Request, _: Any) -> Layer:
-    """fairseq's attention, time first as in its models; it has no positions."""
+    """fairseq's attention, which has no positions, with time first as in its models."""
     mask, sizes = wanted.causal_mask(), (wanted.channels, wanted.heads)
     theirs = MultiheadAttention(*sizes, self_attention=True)
     compute = lambda x: theirs(x, x, x, need_weights=False, attn_mask=mask)[0]  # noqa: E731
@@ -54,7 +54,7 @@ def stock(wanted: Request, _: Any) -> Layer:
 
 
 def x_transformers(wanted: Request, package: Any) -> Layer:
-    """Attention of x-transformers with its rotary embedding, which a stack computes once."""
+    """x-transformers' attention with its rotary table, computed once as in its stacks."""
     sizes = {"dim_head": wanted.head_dim, "heads": wanted.heads}
     theirs = package.Attention(wanted.channels, causal=wanted.causal, flash=True, **sizes)
     rotary = package.RotaryEmbedding(wanted.head_dim).to(wanted.like.device)
@@ -63,7 +63,7 @@ def x_transformers(wanted: Request, package: Any) -> Layer:
 
 
 def rotary_embedding_torch(wanted: Request, package: Any) -> Layer:
-    """rotary-embedding-torch with PyTorch's fused attention, as its page shows."""
+    """rotary-embedding-torch with PyTorch's fused attention, as its documentation shows."""
     theirs = wanted.projections()
     theirs["rotary"] = rotary = package.RotaryEmbedding(wanted.head_dim)
 
@@ -86,12 +86,12 @@ def performer(wanted: Request, package: Any) -> Layer:
     with contextlib.redirect_stdout(sys.stderr):  # it prints that its CUDA extension is missing
         theirs = package.SelfAttention(wanted.channels, **sizes, **form)
     theirs.fast_attention.projection_matrix.copy_(favor.projection)
-    # its causal stabiliser depends on later tokens
+    # the library's causal stabiliser depends on later tokens
     return Layer(theirs, theirs, wanted.channels, comparable=relu or not wanted.causal)
 
 
 def linear_attention(wanted: Request, package: Any) -> Layer:
-    """Causal linear attention of flash-linear-attention, with the features of ELU; on a GPU."""
+    """flash-linear-attention's causal linear attention with ELU features; needs a GPU."""
     theirs = wanted.projections()
 
     def compute(x: Tensor) -> Tensor:
@@ -104,14 +104,14 @@ def linear_attention(wanted: Request, package: Any) -> Layer:
 
 
 class Peer(NamedTuple):
-    """A layer of another library: how it is built, and how it is installed."""
+    """A layer of another library: how to build and to install it."""
 
-    build: Callable[[Request, Any], Layer]  # from a request and its module
+    build: Callable[[Request, Any], Layer]  # called with a request and the imported *module*
     module: str
     install: str  # arguments of ``pip install``
-    agrees: str  # a version known to agree with ours
-    ours: Sequence[str] = ROTARY  # our ``--attention`` with the same mathematics, and flags
-    projections: Sequence[str] = PROJECTIONS  # of queries, keys, values and outputs
+    agrees: str  # a version that is known to give our outputs
+    ours: Sequence[str] = ROTARY  # our ``--attention`` of the same mathematics, and its flags
+    projections: Sequence[str] = PROJECTIONS  # names of the four projections, in this order
 
 
 _XT = "x-transformers"
@@ -129,13 +129,13 @@ PEERS: Dict[str, Peer] = {
 
 
 class AttentionOrPeer(AttentionSubject):
-    """A self-attention layer of the plug-in, or of a peer that computes the same."""
+    """A self-attention layer of the plug-in, or a peer's layer that computes the same."""
 
     def make_layer(self, words: List[str], causal: bool) -> Layer:
-        """Our layer, or the peer's after a comparison with ours on a short sequence.
+        """Our layer, or a peer's layer, which is first compared with ours on a short sequence.
 
         Raises:
-            UsageError: the package is missing, or its outputs differ from ours.
+            UsageError: the peer's package is missing, or its outputs differ from ours.
         """
         name, *flags = words
         if name not in PEERS:
@@ -153,7 +153,7 @@ class AttentionOrPeer(AttentionSubject):
         causal: bool,
         compared: bool = False,
     ) -> Layer:
-        """The peer's layer with the weights of ours; without biases if the peer has none."""
+        """The peer's layer with our weights; if the peer has no biases, ours become zero."""
         peer, dtype = PEERS[name], getattr(torch, args.dtype)
         ours = plug_in_layer(["--attention", *peer.ours, *flags], args, causal)
         ours.module.to(args.device, dtype)
@@ -173,17 +173,17 @@ class AttentionOrPeer(AttentionSubject):
             difference = ((want - got).abs().max() / want.abs().max()).item()
             if not difference < (1e-3 if dtype is torch.float32 else 3e-2):
                 raise UsageError(
-                    f"--archs {name}: with the same weights its outputs differ from ours by "
-                    f"{difference:.1e} of the largest; {peer.agrees} is known to agree"
+                    f"--archs {name}: with the same weights, its outputs differ from ours by "
+                    f"{difference:.1e} of our largest output; {peer.agrees} is known to agree"
                 )
         return theirs
 
 
 class MaskedLMOrPeer(MaskedLMSubject):
-    """A masked language model of fairseq or the plug-in, or Hugging Face's RoFormer."""
+    """A masked language model of fairseq, of the plug-in, or Hugging Face's RoFormer."""
 
     def build(self, words: List[str]) -> nn.Module:
-        """The model of an architecture and its flags, or the peer's, with ``--layers`` layers."""
+        """A model from an architecture and its flags, or a RoFormer with ``--layers`` layers."""
         if words != ["hf-roformer"]:
             return super().build(words)
         package, self.task = (

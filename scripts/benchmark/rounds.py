@@ -1,4 +1,4 @@
-"""Time and memory of whole runs or single tokens, in rounds in which the models take turns."""
+"""Measure time and memory of whole runs or single tokens; models take turns in rounds."""
 
 import argparse
 import logging
@@ -20,7 +20,7 @@ from torch import nn
 from subjects import Run, Subject
 
 Row = Dict[str, Any]
-WARM_UP = 2  # rounds that are not counted
+WARM_UP = 2  # number of first rounds that do not count
 
 
 def prepare_process(args: argparse.Namespace) -> None:
@@ -32,7 +32,7 @@ def prepare_process(args: argparse.Namespace) -> None:
 
 
 def timed(run: Run, device: torch.device) -> Dict[str, float]:
-    """Run once and return milliseconds by clock."""
+    """Run once, and return milliseconds keyed by clock."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize(device)
@@ -49,7 +49,7 @@ def timed(run: Run, device: torch.device) -> Dict[str, float]:
 
 
 def compare(times: List[List[float]]) -> List[Dict[str, float]]:
-    """Summarise the times of every model, by round; the first model is the baseline.
+    """Summarise times, one list over the rounds for each model; the first model is the baseline.
 
     Returns:
         for each model the median time, and the median and quartiles of its ratio to the baseline
@@ -65,7 +65,7 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
 
 
 def in_rounds(subjects: List[Subject], deadline: float = math.inf) -> List[Row]:
-    """Time the models in turn, in ``--repeat`` rounds or until ``time.monotonic`` is *deadline*.
+    """Time the models in turn, for ``--repeat`` rounds or until *deadline* (time.monotonic()).
 
     Returns:
         a row for each clock and model; the first model is the baseline.
@@ -95,17 +95,17 @@ def in_rounds(subjects: List[Subject], deadline: float = math.inf) -> List[Row]:
 
 
 def peak_memory(subject: Subject) -> float:
-    """The peak memory of the job in MiB: of its tensors on a GPU, of a fresh process on a CPU."""
+    """The job's peak memory in MiB: of its tensors on a GPU, or of a fresh process on a CPU."""
     if torch.device(subject.args.device).type == "cuda":
         subject.model.zero_grad(set_to_none=True)
-        subject.run()  # gradients of the first step are still allocated in the second
+        subject.run()  # the second step starts with the first step's gradients allocated
         grads = [p.grad for p in subject.model.parameters() if p.grad is not None]
         own = sum(x.numel() * x.element_size() for x in [*subject.model.parameters(), *grads])
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         subject.run()
         return (torch.cuda.max_memory_allocated() - before + own) / 2**20
-    # not "spawn": Linux counts the memory of this process towards the peak of its children
+    # not "spawn", with which Linux counts this process's memory towards its children's peak
     fresh = multiprocessing.get_context("forkserver")
     fresh.set_forkserver_preload([__name__])  # importing this module takes longer than the job
     with ProcessPoolExecutor(1, mp_context=fresh) as process:
@@ -123,7 +123,7 @@ def _peak_of_process(kind: Type[Subject], entry: str, job: str, args: argparse.N
 
 
 class SteppedSearch:
-    """A search in its own thread, which waits before each token from *position* on.
+    """Runs a beam search in a thread that pauses before each token from *position* on.
 
     A call computes one token: the decoder's step, the search's choice of hypotheses, and the
     reordering of the cache for the next token.
@@ -135,7 +135,7 @@ class SteppedSearch:
         self._closed = self._ended = False
         self._error: Exception = RuntimeError("the search is over")
         self._forward, self._threads = decoder.forward, torch.get_num_threads()
-        decoder.forward = self._step  # fairseq calls this
+        decoder.forward = self._step  # fairseq calls this attribute
         self._thread = threading.Thread(target=self._search, daemon=True)
         self._thread.start()
         self._wait()
@@ -153,10 +153,10 @@ class SteppedSearch:
         del self._decoder.forward
 
     def _search(self) -> None:
-        torch.set_num_threads(self._threads)  # PyTorch keeps this number for each thread
+        torch.set_num_threads(self._threads)  # PyTorch sets this number for each thread
         try:
             self._run()
-        except Exception as error:  # raised again where the token was asked for
+        except Exception as error:  # raised again by the call that asked for the token
             self._error = error
         self._ended = True
         self._stopped.release()

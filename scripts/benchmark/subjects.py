@@ -1,4 +1,4 @@
-"""Whole models, each with its task and a batch: translation, masked and causal language models."""
+"""Whole models with a task and a batch: translation, masked and causal language models."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ BEAM = 4
 MASKED = 0.15  # share of tokens to predict
 
 
-#: Channels, feed-forward channels and heads of a model.
+#: Channels, feed-forward channels and heads, by the value of --size.
 SIZES = {
     "tiny": (128, 512, 4),
     "base": (512, 2048, 8),
@@ -35,19 +35,19 @@ SIZES = {
 
 
 def explicit_attention() -> ContextManager[None]:
-    """Context in which PyTorch uses no fused attention kernel (PyTorch 2.3 and later)."""
+    """Context in which PyTorch (2.3 and later) uses no fused attention kernel."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(SDPBackend.MATH)
 
 
-#: Words before an architecture, and what each does while the model runs.
+#: Words that may precede an architecture, and contexts in which the model then runs.
 SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
     "explicit": explicit_attention,
     "no-joint": functools.partial(
         mock.patch.object, JoinedParameters, "current", lambda self, parts: {}
     ),
-    # the keys and values of a source are read once for each hypothesis
+    # read the keys and values of a source once for each hypothesis
     "no-sharing": functools.partial(
         mock.patch.object, translation, "BEAM", "beam that nobody reads"
     ),
@@ -55,7 +55,7 @@ SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
 
 
 def numbered_words(count: int) -> Dictionary:
-    """A dictionary of *count* symbols, including those of fairseq."""
+    """A dictionary of *count* symbols, including fairseq's special symbols."""
     dictionary = Dictionary()
     while len(dictionary) < count:
         dictionary.add_symbol(f"w{len(dictionary)}")
@@ -63,19 +63,19 @@ def numbered_words(count: int) -> Dictionary:
 
 
 class Subject:
-    """A model with its task, built from the command line as fairseq does, and one batch.
+    """A model with its task, built from a command line as fairseq does, and one batch.
 
     Args:
-        entry: as in ``--archs``: an architecture, its flags, and :data:`SWITCHES` before it.
-        job: what it does, as in ``--jobs``.
+        entry: a value of ``--archs``: words of :data:`SWITCHES`, an architecture, and its flags.
+        job: a value of ``--jobs``.
         args: the flags of the command line.
     """
 
-    by_length = False  # True if each --length makes a table; else they are source and target
-    flags: Callable[[], List[str]]  # of fairseq-train, for all entries
-    make_task: Callable[[Any], Any]  # the task of a configuration
-    batch: Callable[[torch.Generator], Dict[str, Any]]  # drawn by a generator
-    generation: Callable[[], Run]  # what generates texts of --length tokens
+    by_length = False  # True: a table per --length; False: --length has source and target length
+    flags: Callable[[], List[str]]  # flags of fairseq-train for all entries
+    make_task: Callable[[Any], Any]  # makes a task from its configuration
+    batch: Callable[[torch.Generator], Dict[str, Any]]  # draws a batch by a generator
+    generation: Callable[[], Run]  # makes a function that generates texts of --length tokens
 
     def __init__(self, entry: str, job: str, args: argparse.Namespace) -> None:
         self.entry, self.job, self.args = entry, job, args
@@ -91,7 +91,7 @@ class Subject:
         self.sample = self.batch(torch.Generator().manual_seed(args.seed))
 
     def build(self, words: List[str]) -> nn.Module:
-        """A model from an architecture and its flags, which take precedence over shared ones."""
+        """A model from an architecture and its flags, which override the flags of all entries."""
         flags = ["-", *self.flags(), "--arch", *words]
         args = options.parse_args_and_arch(options.get_training_parser(), flags)
         cfg = convert_namespace_to_omegaconf(args)
@@ -158,15 +158,15 @@ class Subject:
 
 
 class TranslationSubject(Subject):
-    """A translation model; sentences are up to a quarter shorter than the longest, and padded."""
+    """A translation model; sentences are padded, and up to a quarter shorter than the longest."""
 
     def make_task(self, cfg: Any) -> TranslationTask:
-        """The task, with one dictionary for both languages."""
+        """The translation task, with one dictionary for both languages."""
         dictionary = numbered_words(self.vocabulary)
         return TranslationTask(cfg, dictionary, dictionary)
 
     def flags(self) -> List[str]:
-        """Label-smoothed cross-entropy and shared embeddings."""
+        """The flags for label-smoothed cross-entropy and shared embeddings."""
         flags = ["--task", "translation", "--criterion", "label_smoothed_cross_entropy"]
         flags += ["--label-smoothing", "0.1", "--share-all-embeddings"]
         longest = str(max(1024, *self.args.length) + 2)
@@ -199,11 +199,11 @@ class MaskedLMSubject(Subject):
     by_length = True
 
     def make_task(self, cfg: Any) -> MaskedLMTask:
-        """The task, whose dictionary ends with the mask."""
+        """The masked-LM task; its dictionary ends with the mask."""
         return MaskedLMTask(cfg, numbered_words(self.vocabulary - 1))
 
     def flags(self) -> List[str]:
-        """Cross-entropy of the masked tokens."""
+        """The flags for cross-entropy on masked tokens."""
         flags = ["--task", "masked_lm", "--criterion", "masked_lm"]
         return [*flags, "--tokens-per-sample", str(self.args.length[0]), *self.sized("encoder")]
 
@@ -218,14 +218,14 @@ class MaskedLMSubject(Subject):
 
 
 class LanguageModelSubject(Subject):
-    """A language model in the shape of GPT-3; the first of two ``--length`` is that of prompts."""
+    """A language model in GPT-3's shape; the first of two ``--length`` is the prompts' length."""
 
     def make_task(self, cfg: Any) -> LanguageModelingTask:
-        """The task."""
+        """The language-modeling task."""
         return LanguageModelingTask(cfg, numbered_words(self.vocabulary))
 
     def flags(self) -> List[str]:
-        """Cross-entropy, and the same dropout for all models, including fairseq's."""
+        """The flags for cross-entropy, with equal dropout for all models, also fairseq's."""
         flags = ["--task", "language_modeling", "--criterion", "cross_entropy"]
         flags += ["--tokens-per-sample", str(self.args.length[-1] + 2), *self.sized("decoder")]
         channels = str(SIZES[self.args.size][0])
@@ -234,7 +234,7 @@ class LanguageModelSubject(Subject):
         return [*flags, "--activation-fn", "gelu", "--dropout", "0.1"]
 
     def batch(self, draw: torch.Generator) -> Dict[str, Any]:
-        """Random tokens after an end of sentence."""
+        """Random tokens after ``</s>``."""
         words, size = self.task.source_dictionary, (self.args.batch, self.args.length[-1] + 1)
         tokens = torch.randint(words.nspecial, len(words), size, generator=draw)
         tokens[:, 0] = words.eos()
@@ -242,7 +242,7 @@ class LanguageModelSubject(Subject):
         return sample_of(tokens[:, :-1], tokens[:, 1:].contiguous())
 
     def generation(self) -> Run:
-        """A function that continues the first tokens of the batch."""
+        """A function that continues the first tokens of each text in the batch."""
         first, *rest = self.args.length
         tokens = self.sample["net_input"]["src_tokens"][:, : (first if rest else first // 2) + 1]
         return self.search(sample_of(tokens, None), "--task", "language_modeling")

@@ -7,18 +7,18 @@
         --length 512 1024 --archs softmax elu "local --local-window 256" x-transformers
 
 The first of --archs is the baseline.  Every round runs every model once, and a ratio compares runs
-of one round: a slow moment of the machine falls on all.  The table has medians of all rounds, and
-the quartiles of the ratios.  Jobs:
+of one round, so a slow phase of the machine affects all models.  The table has medians of all
+rounds, and the quartiles of the ratios.  Jobs:
 
 training, masked-lm, lm-training: forward and backward pass of the loss, with dropout, without
 optimiser; generation, lm-generation: beam search of exactly --length tokens (language models get
 half of them as prompts); attention, causal-attention: forward and backward pass of one layer of an
-encoder or decoder, with its projections.  For these, --archs are values of --attention, or peers.
+encoder or decoder, with its projections; here --archs are values of --attention, or peers.
 
 Words before an entry: "explicit" (attention matrices are computed and stored), "no-joint"
-(projections one by one), "no-sharing" (a source is read once for each hypothesis).
-Clocks: wall; processor (all threads, on a CPU); device (CUDA events).  Memory: the peak, on a CPU
-that of a process with Python and PyTorch.
+(projections are separate), "no-sharing" (a source is read once for each hypothesis).
+Clocks: wall; processor (all threads, on a CPU); device (CUDA events).  Memory: the peak; on a CPU,
+the peak of a whole process with Python and PyTorch.
 """
 
 import argparse
@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The flags, which ``counting.py`` shares."""
+    """The parser of the flags, which ``counting.py`` has, too."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,26 +58,26 @@ def get_parser() -> argparse.ArgumentParser:
     add("--jobs", nargs="+", choices=list(JOBS), default=["training", "generation"], metavar="JOB")
     entries = ["transformer", "roformer_base"]
     add("--archs", nargs="+", default=entries, metavar="'[WORD] ARCH [FLAGS]'")
-    add("--size", choices=list(SIZES), default="base", help="512 channels in 8 heads (base)")
-    add("--layers", type=int, default=6, help="of each encoder and decoder (6)")
-    add("--vocabulary", type=int, default=10000, help="symbols (10000)")
-    add("--batch", type=int, default=16, help="sentences (16)")
-    help = "of source and target, or one table for each in masked-lm and attention (32)"
+    add("--size", choices=list(SIZES), default="base", help="base: 512 channels, 8 heads")
+    add("--layers", type=int, default=6, help="layers of each encoder and decoder (6)")
+    add("--vocabulary", type=int, default=10000, help="symbols of the dictionary (10000)")
+    add("--batch", type=int, default=16, help="sentences per batch (16)")
+    help = "length of source and target; masked-lm and attention make a table per length (32)"
     add("--length", type=int, nargs="+", default=[32], help=help)
-    help = "time a token of generation that follows P others, instead of whole texts"
+    help = "instead of whole texts, time the generation of a token after P other tokens"
     add("--positions", type=int, nargs="+", default=[None], metavar="P", help=help)
     add("--repeat", type=int, default=11, help=f"rounds (11), after {WARM_UP} that do not count")
     add("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     add("--dtype", choices=("float32", "float16", "bfloat16"), default="float32")
     add("--threads", type=int, help="threads of PyTorch (its default)")
     add("--seed", type=int, default=1, help="seed of parameters and sentences (1)")
-    add("--memory", action="store_true", help="measure memory, too")
-    add("--json", metavar="FILE", help="write the rows and the settings")
+    add("--memory", action="store_true", help="also measure memory")
+    add("--json", metavar="FILE", help="also write the rows and the settings to FILE")
     return parser
 
 
 def table(rows: Sequence[Row], columns: Sequence[Tuple[str, str, str]] = COLUMNS) -> str:
-    """Rows as plain text, by title, key and format; a column without values is left out."""
+    """Rows as plain text; *columns* are (title, key, format); empty columns are left out."""
     columns = [c for c in columns if any(row[c[1]] is not None for row in rows)]
     lines = [[title for title, _, _ in columns]]
     for row in rows:
@@ -88,7 +88,7 @@ def table(rows: Sequence[Row], columns: Sequence[Tuple[str, str, str]] = COLUMNS
 
 
 def cases(args: argparse.Namespace) -> List[argparse.Namespace]:
-    """The settings of each table: a job with a length, at a position or for whole texts."""
+    """The settings of each table: one job, one length, and one of ``--positions``."""
     found = []
     for job in args.jobs:
         lengths = [[n] for n in args.length] if JOBS[job].by_length else [args.length]
@@ -102,7 +102,7 @@ def cases(args: argparse.Namespace) -> List[argparse.Namespace]:
 
 
 def measure(args: argparse.Namespace) -> List[Row]:
-    """The rows of all jobs."""
+    """Time all jobs, and return the rows of all tables."""
     prepare_process(args)
     rows: List[Row] = []
     for case in cases(args):
@@ -112,7 +112,7 @@ def measure(args: argparse.Namespace) -> List[Row]:
 
 
 def settings(args: argparse.Namespace) -> Dict[str, Any]:
-    """The flags, versions and the device, on which the figures depend."""
+    """The flags, the versions and the device, on which the times depend."""
     gpu = args.device == "cuda"
     name = torch.cuda.get_device_name() if gpu else platform.machine()
     versions = {"torch": torch.__version__, "python": platform.python_version()}
@@ -124,7 +124,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = get_parser()
     args = parser.parse_args(argv)
     if len({JOBS[job] for job in args.jobs}) > 1:
-        parser.error(f"--jobs {' '.join(args.jobs)}: different kinds of models; time one at a time")
+        parser.error(f"--jobs {' '.join(args.jobs)}: need different models; give one at a time")
     rows = measure(args)
     result = {"settings": settings(args), "rows": rows}
     print(json.dumps(result["settings"]))

@@ -1,4 +1,4 @@
-"""Rank and sparsity of attention matrices: the figures, their matrices, and what is refused."""
+"""Rank and sparsity of attention matrices: numbers, matrices, table, plot, and refusals."""
 
 from argparse import Namespace
 
@@ -125,7 +125,7 @@ def test_the_dictionary_is_found_in_the_data(make, name, source, folder):
     if make is translation_file:
         (folder / "data" / "train.yy-zz.yy.idx").touch()
     (folder / "dict.txt").rename(folder / "data" / name)
-    with pytest.raises(UsageError, match=r"checkpoint.pt: its dictionary was not found .*--dict"):
+    with pytest.raises(UsageError, match=r"checkpoint.pt: found no dictionary .*--dict"):
         analysis.load(path, None)
     state = torch.load(path, weights_only=True)
     state["cfg"]["task"] = {"data": str(folder / "data"), "source_lang": source}
@@ -140,7 +140,7 @@ def test_a_table_and_a_picture(folder, capsys):
     arguments = [path, str(folder / "text"), "--length", "16", "--sequences", "3"]
     main(["analyse", *arguments, "--output", str(folder / "out.png")])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("sequences: 3, tokens in each: 16, unknown: 0.0%; heads a layer: ")
+    assert lines[0].startswith("sequences: 3, tokens in each: 16, unknown: 0.0%; heads per layer: ")
     rows = {line.split()[0]: line.split()[1:] for line in lines[-3:]}
     assert list(rows) == ["1", "2", "mean"]
     model, tokens = loaded(path, folder / "text", 16, 3)
@@ -148,7 +148,7 @@ def test_a_table_and_a_picture(folder, capsys):
     for number, name in enumerate("12"):
         want = [f"{x:.4f}" for x in figures.rank[number].tolist()]
         assert rows[name] == want + [f"{x:.2%}" for x in figures.sparsity[number].tolist()]
-        assert rows[name][0] == "0.5000"  # 8 channels of 16 tokens
+        assert rows[name][0] == "0.5000"  # rank 8 (channels) of 16 (tokens)
     assert float(rows["mean"][1]) == pytest.approx(figures.rank[:, 1].mean().item(), abs=1e-4)
     image = (folder / "out.png").read_bytes()
     assert image.startswith(b"\x89PNG") and len(image) > 5000

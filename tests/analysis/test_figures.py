@@ -69,7 +69,7 @@ def test_runs_of_one_name_are_averaged_where_all_have_a_value(tmp_path, monkeypa
         (["run.log", "--from", "30"], ["run.log", "from update 30 on"]),
         (["run.log", "--labels", "one", "two"], ["--labels one two", "expected 1"]),
         (["run.log", "--output", "a.jpg"], ["--output a.jpg: unknown format", ".svg"]),
-        (["run.log", "run.log"], ["the folders have the same name", "--labels"]),
+        (["run.log", "run.log"], ["several logs are in folders of the same name", "--labels"]),
         (["run.log", "late.log", "--labels", "a", "a"], ["--labels a", "no updates in common"]),
     ],
 )
@@ -86,7 +86,7 @@ def test_errors_are_one_line(tmp_path, monkeypatch, arguments, words):
     assert not list(tmp_path.glob("*.png"))
 
 
-# --- the style of all figures
+# --- the style of all plots
 
 
 def test_curves_are_told_apart_without_colour_and_heat_maps_are_centred_on_zero():

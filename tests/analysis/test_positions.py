@@ -1,4 +1,4 @@
-"""Pictures of positions: the numbers that they show, and that they are drawn."""
+"""Plots of positions: the numbers that they show, and the files that are written."""
 
 import cmath
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.formulas
 
 
 def save(model, settings, folder):
-    """A checkpoint with as much in it as the script reads."""
+    """Write a checkpoint with only the entries that the command reads."""
     path = folder / "checkpoint.pt"
     settings = dict(settings) if hasattr(settings, "keys") else vars(settings)
     settings = {k: v for k, v in settings.items() if isinstance(v, (str, int, float))}
@@ -133,9 +133,9 @@ def test_a_picture_is_drawn(tmp_path):
 @pytest.mark.parametrize(
     "encoding, model, flags, words",
     [
-        ("shaw", [], [], "shaw has no learned table, no logits from positions alone and, with"),
-        ("rotary", ["--attention", "favor"], [], "rotary has .* with softmax in its layers"),
-        ("rotary", ["--layer", "gated"], [], "rotary has .* with softmax in its layers"),
+        ("shaw", [], [], "shaw has nothing to plot: no table, no content-free logits, and no"),
+        ("rotary", ["--attention", "favor"], [], "rotary has .*no rotation in layers with softmax"),
+        ("rotary", ["--layer", "gated"], [], "rotary has .* no rotation in layers with softmax"),
         ("tupe", [], ["--length", "65"], "--length 65: the table has 64 positions"),
         ("t5", [], ["--length", "1"], "--length 1"),
     ],
@@ -146,11 +146,11 @@ def test_what_cannot_be_drawn_is_named(encoding, model, flags, words, tmp_path):
         main(["plot", "positions", path, str(tmp_path / "out.png"), *flags])
 
 
-# --- learned tables, terms inside of the layers, and encodings that differ by layer
+# --- learned tables, terms inside of layers, and encodings that differ from layer to layer
 
 
 def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
-    """v·(r_{i-j} W_kR) / √D, at every distance, of the last layer."""
+    """v·(r_{i-j} W_kR) / √D of the last layer, at every distance."""
     model, path = masked_lm_file(tmp_path, "transformer_xl")
     (side,) = plotted.read_sides(path)
     row = plotted.layer_terms(side, 6)[-1]
@@ -166,14 +166,13 @@ def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["learned+rotary", "transformer_xl", "dape", "shaw", "tupe"])
 def test_what_has_such_a_term_or_a_table(encoding, tmp_path):
-    """Terms are drawn only if they are not zero without content."""
+    """A term is plotted only if it is not zero where queries and keys are zero."""
     (side,) = plotted.read_sides(masked_lm_file(tmp_path, encoding)[1])
     assert bool(plotted.layer_terms(side, 5)) == (encoding in ("transformer_xl", "dape"))
     assert bool(plotted.learned_table(side, 5)) == (encoding == "learned+rotary")
 
 
 def test_encodings_that_differ_by_layer(tmp_path):
-    """Each encoding has its own layers and parameters."""
     model, path = masked_lm_file(tmp_path, "none,transformer_xl")
     none, last = plotted.read_sides(path)
     assert (none.layers, last.layers) == ([0], [1])
@@ -203,6 +202,6 @@ def test_the_table_of_learned_positions(tmp_path):
     want = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
     (drawn,) = plotted.learned_table(side, 7)
     torch.testing.assert_close(drawn.maps[0], want)
-    pytest.importorskip("matplotlib", reason="an extra: plots")
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
     plotted.plot(path, tmp_path / "out.svg", None, 7)
     assert "cosine similarity" in (tmp_path / "out.svg").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Attention against loops in float64, fused and explicit, and grouped queries.
+"""Fused and explicit attention against float64 loops, and grouped queries.
 
-A model with fewer key heads equals a full model whose key heads are equal in groups.
+A model with fewer key heads must equal a full model that has each key head several times.
 """
 
 import logging
@@ -33,7 +33,7 @@ def qkv(dtype=torch.float32, t=T):
 
 
 def allowed_keys(causal, padding, t=T):
-    """Which keys (B, T, S) each query may see: the queries are the last t of S."""
+    """Which keys each query may see, as a mask (B, T, S); queries are the last *t* tokens."""
     seen = torch.ones(B, t, S, dtype=torch.bool)
     seen = seen.tril(S - t) if causal else seen
     return seen if padding is None else seen & ~padding[:, None]
@@ -51,7 +51,6 @@ PADDINGS = {
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_attention_is_the_float64_formula(biased, causal, padding):
-    """Both the fused and the explicit attention."""
     q, k, v = qkv()
     mask = additive_mask(T, S, causal, PADDINGS[padding], q)
     bias = torch.randn(1, H, T, S) if biased else None
@@ -93,7 +92,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(
 
 
 def test_a_product_with_a_hidden_key_may_be_infinite():
-    """Products with later keys can overflow: those of xPos grow with the distance."""
+    """With xPos, products with later keys grow with the distance and can overflow."""
     skip_without_cpu_kernels(torch.float16)
     q, k, v = (x.half() for x in qkv())
     k[:, :, -1] = 60000 * q[:, :, -1].sign()
@@ -108,7 +107,7 @@ def test_a_product_with_a_hidden_key_may_be_infinite():
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @torch.no_grad()
 def test_normalised_queries_and_keys_by_hand(norm):
-    """Each head has mean 0 (with layer norm) and mean square 1, before it is rotated."""
+    """Each head has mean square 1 (and mean 0 with layer norm) before rotation."""
     model = tiny("rotary", "--qk-norm", "--norm", norm)
     layer, x = model.encoder.layers[0].self_attn, torch.randn(2, 5, 32)
     unturned = {"table": torch.ones(1, 5, 1, 4, dtype=torch.complex64)}
@@ -131,7 +130,7 @@ PROJECTIONS = ("attn.k_proj", "attn.v_proj", "global_k_proj", "global_v_proj")
 
 
 def repeated(state, kv_heads):
-    """The parameters of the full model that computes the same."""
+    """Parameters of the model without --kv-heads that computes the same function."""
 
     def rows(name, x):
         if not name.rpartition(".")[0].endswith(PROJECTIONS):
@@ -149,7 +148,7 @@ def pair_of_models(name, kv_heads=2, *flags):
     return grouped, full
 
 
-#: every term with content, a transform, logits of positions, and kernels that see some keys
+#: all encodings with content, a rotation, position logits, a sum, and two sparse kernels
 SHARING = [*CONTENT, "rotary", "t5", "learned+rotary"]
 SHARING += [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
@@ -206,16 +205,16 @@ def test_a_full_model_continues_with_the_means_of_its_heads_and_a_grouped_one_wi
     want = {name: x.clone() for name, x in grouped.state_dict().items()}
     other = tiny("rotary", "--kv-heads", "2")
     with caplog.at_level(logging.WARNING, logger="fairseq_posenc"):
-        other.load_state_dict(full.state_dict())  # heads that are equal in groups
+        other.load_state_dict(full.state_dict())  # the keys of a group are equal
     for name, x in other.state_dict().items():
         torch.testing.assert_close(x, want[name], atol=1e-6, rtol=0)
-    assert "encoder has 2 heads of keys and values for the 4 of" in caplog.text
+    assert "encoder has 2 key and value heads, made from 4 in" in caplog.text
     source, target = padded_batch()
     again = tiny("rotary")
     again.load_state_dict(want)
     torch.testing.assert_close(again(source, None, target)[0], grouped(source, None, target)[0])
     other.decoder.strict_positions = True
-    with pytest.raises(UsageError, match="--kv-heads 2: the checkpoint has 4 heads of keys in dec"):
+    with pytest.raises(UsageError, match="--kv-heads 2: the checkpoint has 4 key heads in dec"):
         other.load_state_dict(full.state_dict())
 
 
@@ -232,7 +231,7 @@ def test_keys_of_each_head_are_refused_only_where_heads_share_them():
 
 @pytest.mark.parametrize("heads", ["1", "2"])
 def test_one_query_with_values_of_distances_by_head(heads):
-    """With a gradient, attention is not fused; keys and values then have the same heads."""
+    """With gradients, attention is not fused; then keys and values must have equally many heads."""
     model = tiny("shaw_per_head:shaw", "--kv-heads", heads)
     source, target = sentences(2, 5), sentences(2, 1, seed=1)
     with torch.no_grad():

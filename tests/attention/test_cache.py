@@ -1,4 +1,4 @@
-"""The cache of keys and values between decoding steps, and projections joined at inference."""
+"""The cache of keys and values between decoding steps, and joint projections at inference."""
 
 import copy
 
@@ -17,7 +17,7 @@ NAMES = ["prev_key", "prev_value", "prev_content_key"]
 
 
 class Layer(FairseqIncrementalState):
-    """What the cache reads of an attention."""
+    """The part of an attention layer that the cache uses."""
 
 
 def new_tokens(rows, tokens, draw):
@@ -34,14 +34,14 @@ def append(layer, state, parts):
 
 
 def dense(x):
-    """Whether rows (B, H, S, D) follow each other, and batch and heads join without a copy."""
+    """Whether vectors in (B, H, S, D) are adjacent, and B and H can be merged without a copy."""
     return x.stride()[2:] == (x.size(3), 1) and x.stride(0) == x.size(1) * x.stride(1)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_any_course_of_a_search_equals_concatenation(seed, monkeypatch):
-    """One or several tokens; beams are reordered, end and begin; tensors are replaced by copies."""
-    if seed == 3:  # too many hypotheses to know what they share
+    """Steps add 1 to 3 tokens; beams are reordered, end and begin; tensors may be replaced."""
+    if seed == 3:  # more hypotheses than the cache tracks
         monkeypatch.setattr(cache, "_TRACKED", 0)
     draw, layer, state = torch.Generator().manual_seed(seed), Layer(), {}
     rows, want = 6, None
@@ -72,12 +72,12 @@ def test_memory_grows_with_the_length_once():
         memory = {storage_of(x).data_ptr(): storage_of(x) for x in (k, v, content)}
         used = sum(storage.nbytes() for storage in memory.values()) / k.element_size()
         assert used <= (1.25 * length + 64) * sum(2 * 2 * x.size(3) for x in (k, v, content))
-    assert len(addresses) <= 20  # copies of all tokens
+    assert len(addresses) <= 20  # each new address means a copy of all tokens
 
 
 @pytest.fixture
 def moved(monkeypatch):
-    """The number of tokens in every operation that moves rows of (parts, B, H, S, D)."""
+    """A list with the number of tokens in each ``index_select`` of tensors (n, B, H, S, D)."""
     numbers, select = [], torch.index_select
 
     def noted(x, dim, index, out):
@@ -91,12 +91,12 @@ def moved(monkeypatch):
 def test_a_reorder_moves_only_what_hypotheses_do_not_share(moved):
     draw, layer, state = torch.Generator().manual_seed(0), Layer(), {}
     append(layer, state, new_tokens(3, 10, draw))
-    reorder_cache(layer, state, torch.tensor([1, 1, 1]))  # now all three agree
+    reorder_cache(layer, state, torch.tensor([1, 1, 1]))  # now all three are equal
     append(layer, state, new_tokens(3, 1, draw))
     before = append(layer, state, new_tokens(3, 1, draw))[0]
     moved.clear()
     reorder_cache(layer, state, torch.tensor([0, 2, 1]))
-    assert moved == [2, 2]  # keys of both kinds, and values
+    assert moved == [2, 2]  # one move for both kinds of keys, one for values
     moved.clear()
     reorder_cache(layer, state, torch.tensor([0, 1, 2]))
     assert not moved
@@ -105,7 +105,7 @@ def test_a_reorder_moves_only_what_hypotheses_do_not_share(moved):
 
 
 def test_hypotheses_that_share_nothing_move_in_memory_that_layers_share(moved):
-    """Room for further tokens is not copied, and three layers take turns in four memories."""
+    """Room for further tokens is not copied, and three layers share four blocks of memory."""
     draw, layers, state = torch.Generator().manual_seed(0), [Layer() for _ in range(3)], {}
     for layer in layers:
         append(layer, state, new_tokens(3, 10, draw))
@@ -144,7 +144,7 @@ def test_gradients_pass_through_the_cache():
 
 @pytest.fixture
 def products(monkeypatch):
-    """Counts joint products, which are computed as on a GPU."""
+    """A list with an entry for every joint product; joining is enabled as on a GPU."""
     calls, current = [], base.JoinedParameters.current
 
     def noted(attention, parts):
@@ -203,7 +203,7 @@ def test_joined_weights_are_never_stale(products, change):
 
 
 def test_a_prepared_layer_can_be_trained(products):
-    """With gradients, projections are applied one by one, and updates reach the joint weight."""
+    """With gradients, projections are applied separately; updates reach the joint weight."""
     flags = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
     model, plain = prepared(*flags), build("roformer_tiny", *flags)
     model.load_state_dict(plain.state_dict())

@@ -1,4 +1,4 @@
-"""The gated attention unit, its normalisers and its presets, against their formulas."""
+"""The gated attention unit, its normalisers and its presets, against reference functions."""
 
 import math
 from functools import partial
@@ -26,7 +26,7 @@ def unit(encoding="none", **flags):
 
 
 def by_hand(layer, x, allowed, weigh):
-    """Sections 2.3 and 4.1 by loops; *weigh* turns the products of one query into weights.
+    """Sections 2.3 and 4.1 with loops; *weigh* maps the products of one query to weights.
 
     Args: x (B, T, C); allowed (B, T, T) bool; weigh takes {j: q·k} and returns {j: weight}.
     """
@@ -47,7 +47,7 @@ def by_hand(layer, x, allowed, weigh):
 
 
 def applied(layer, x, allowed, bias=None, causal=False):
-    """The output of a unit that is told how many keys each query may see."""
+    """The output of a unit, with the factor for the number of keys that each query may see."""
     counts = allowed.sum(-1)[:, None, :, None].clamp(min=1).to(x.dtype)
     factor = layer.length_factor(counts) if layer.scales_by_length else None
     return layer(x, bias=bias, causal=causal, empty_rows=True, factor=factor)
@@ -72,7 +72,7 @@ def visible_cases():
 
 
 def plus(seen):
-    """Softmax plus: a scale by the logarithm of the visible keys."""
+    """Softmax plus: logits are scaled by the logarithm of the number of visible keys."""
     factor = math.log(len(seen)) / math.log(512) / math.sqrt(S)
     return softmax({j: factor * x for j, x in seen.items()})
 
@@ -82,7 +82,7 @@ def usual(seen):
 
 
 def squares(seen, divisor, length):
-    """The divisors of Table 1."""
+    """Squared ReLU with one of the divisors of Table 1."""
     n = len(seen) if length == "visible" else 512
     by = {"n*n": n * n, "n": n, "n*s": n * S, "s*s": S * S, "n*s*s": n * S * S}[divisor]
     return {j: max(x, 0) ** 2 / by for j, x in seen.items()}
@@ -93,7 +93,7 @@ def scaled_squares(seen):
     return {j: max(x, 0) ** 2 / total if total else 0 for j, x in seen.items()}
 
 
-#: settings of a unit, and the function that makes weights of the products that a query sees
+#: settings of a unit, and the function that maps a query's products to weights
 NORMALISERS = [
     ({}, plus),
     ({"gau_normaliser": "softmax"}, usual),
@@ -120,7 +120,7 @@ def test_units_are_their_formula(allowed, mask, causal):
 
 @pytest.mark.parametrize("divisor", ["n*n", "n*s*s"])
 def test_small_squares_survive_autocast(divisor):
-    """Under --amp products would be in float16, in which squares of 1e-4 are zero."""
+    """Under --amp, products could be in float16, in which squares of 1e-4 are zero."""
     skip_without_cpu_kernels(torch.bfloat16)
     q, k = 0.1 * torch.randn(2, 1, 1, 512, S)
     n = torch.full((1, 1, 1, 1), 2048.0)
@@ -139,15 +139,15 @@ def test_simple_layers_have_no_bias_and_no_norm_parameters():
     assert {type(m) for m in norms} == {RMSNorm} and len(norms) == 1 + 2 * 2
     for name, parameter in model.named_parameters():
         assert parameter.abs().max() <= 0.04, name
-        spread = parameter[parameter != 0].std().item()  # the row of padding is zero
-        assert spread == pytest.approx(0.0176, rel=0.1), name  # of the truncated distribution
+        spread = parameter[parameter != 0].std().item()  # the padding row is zero
+        assert spread == pytest.approx(0.0176, rel=0.1), name  # truncated normal
 
 
 @pytest.mark.parametrize(
     "arch, vocabulary, millions, off",
     [
-        ("roformer_masked_lm_base", 50000, 124.148, 1.5e-3),  # a table of positions more
-        # its released code adds a pooler and a table of positions
+        ("roformer_masked_lm_base", 50000, 124.148, 1.5e-3),  # ours has one position table more
+        # the released code has a pooler and a position table in addition
         ("roformer_v2_masked_lm_base", 12000, 94.777 - 0.590 - 0.033, 1e-4),
         ("gau_masked_lm_base", 12000, 96.519, 3e-5),
     ],

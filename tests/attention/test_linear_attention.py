@@ -1,4 +1,4 @@
-"""Linear attention against loops in float64 and performer-pytorch; its gradients and cache."""
+"""Linear attention against float64 loops and performer-pytorch; its gradients and cache."""
 
 import math
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.formulas
 
 
 def plain_features(kernel, m, q, k, projection, seen, causal):
-    """φ of query *m* and ϕ of the keys *seen*, in float64, by their formulas.
+    """φ of query *m* and ϕ of the keys *seen*, in float64, after the papers' formulas.
 
     Args: q (D,), k {n: (D,)}, seen (list of n).
     """
@@ -65,13 +65,13 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
 
 
 def test_half_of_the_features_of_the_hyperbolic_kernel_have_the_opposite_exponents():
-    """Choromanski et al. 2020; with such rows, the test of the whole layer covers this kernel."""
+    """Choromanski et al. 2020; given this, the test of the whole layer covers the kernel."""
     projection = feature_map("favor", favor_kernel="hyperbolic").projection
     assert len(projection) == M and torch.equal(projection[M // 2 :], -projection[: M // 2])
 
 
 def by_hand(layer, kernel, rotary, x, causal, padding):
-    """RoFormer Eq. 10 and 11 by loops over sentences, heads, queries and keys, in float64."""
+    """RoFormer Eq. 10 and 11 in float64, with loops over sentences, heads, queries and keys."""
 
     def heads(proj):  # (B, T, C) -> (B, H, T, D)
         out = x.double() @ proj.weight.double().t() + proj.bias.double()

@@ -1,4 +1,4 @@
-"""Linear attention with random, large, small and imprecise numbers; its memory and gradients."""
+"""Linear attention: numerical limits, low precision, memory, gradients, random features."""
 
 import weakref
 from argparse import Namespace
@@ -42,14 +42,14 @@ EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
 
 
 def turn_odd(x):
-    """Rotate the two features of the second and of the fourth token by a right angle."""
+    """Rotate the two features of the second token and of the fourth token by 90 degrees."""
     return x * EVEN + torch.stack((-x[..., 1], x[..., 0]), dim=-1) * (1 - EVEN)
 
 
 class TestNumbers:
     @either_direction
     def test_features_that_cancel_when_rotated(self, causal):
-        """A numerator of exactly 0 over a denominator that is not 0."""
+        """The numerator is exactly 0, and the denominator is not."""
         q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
         v = torch.randn(1, 1, 4, D) * EVEN
         out = attend(q, k, v, causal, turn=turn_odd)
@@ -66,7 +66,7 @@ class TestNumbers:
     @every_rotation
     @either_direction
     def test_products_in_bfloat16(self, kernel, rotary, causal, monkeypatch):
-        """As on a GPU: errors are as small as of single products, whatever the number of keys."""
+        """Products are in bfloat16, as on a GPU; errors do not grow with the number of keys."""
         layer = layer_of(kernel, rotary).double()
         x = torch.randn(B, 300, H * D, dtype=torch.float64, requires_grad=True)
         weights = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)
@@ -129,7 +129,7 @@ def gradients(layer, x, causal, padding, wanted):
 
 @pytest.fixture
 def recomputed(monkeypatch):
-    """The outputs of :class:`Recomputed` so far."""
+    """A list that collects the outputs of :class:`Recomputed`."""
     found, plain = [], Recomputed.apply
     monkeypatch.setattr(Recomputed, "apply", lambda *args: found.append(plain(*args)) or found[-1])
     return found
@@ -138,9 +138,9 @@ def recomputed(monkeypatch):
 @either_direction
 @pytest.mark.parametrize("trained", ["", "q_proj", "k_proj", "v_proj", "feature_map"])
 def test_gradients_with_padding_and_dropout(trained, causal, recomputed, monkeypatch):
-    """For all or some parameters: one segment, which autograd keeps, or segments of two chunks.
+    """Recomputed segments give the same gradients as one segment that autograd keeps.
 
-    A feature map with parameters leaves all segments to autograd.
+    If the feature map has parameters, autograd keeps all segments.
     """
     layer, x = layer_of("elu", "features"), torch.randn(B, T, H * D)
     if trained == "feature_map":
@@ -152,7 +152,7 @@ def test_gradients_with_padding_and_dropout(trained, causal, recomputed, monkeyp
     wanted = [each for each in (x, *layer.parameters()) if each.requires_grad]
     want = gradients(layer, x, causal, PADDINGS["left"], wanted)
     assert not recomputed
-    # dropout draws for all tokens at once, so it is the same
+    # dropout is drawn for all tokens at once, so it does not change
     cut(monkeypatch, layer, 2, 1)
     got = gradients(layer, x, causal, PADDINGS["left"], wanted)
     assert len(recomputed) == (trained != "feature_map")
@@ -161,7 +161,7 @@ def test_gradients_with_padding_and_dropout(trained, causal, recomputed, monkeyp
 
 
 def test_causal_states_are_kept_for_groups_of_segments(monkeypatch):
-    """The states before all 36 segments would be as large as the queries."""
+    """Keeping the states before all 36 segments would take as much memory as the queries."""
     layer, x = layer_of("elu"), torch.randn(B, 72, H * D, requires_grad=True)
     cut(monkeypatch, layer, 2, 1)
     out, made, most = apply(layer, x, True), [], []
@@ -226,7 +226,7 @@ class TestProjections:
         "scale, causal", [(0.5, False), (8.0, False), (0.5, True), (5.0, True)]
     )
     def test_without_epsilon_long_queries_and_keys_do_not_vanish(self, scale, causal):
-        """The larger scales have features below the usual least denominator, or 0 in float32."""
+        """At the larger scales, features are below the usual smallest denominator, or are 0."""
         favor = feature_map("favor", favor_epsilon=0.0)
         q, k, v = (x * torch.randn(1, 2, 5, D) for x in (scale, scale, 1))
         omega = favor.projection.double() * D**-0.25
@@ -258,7 +258,7 @@ class TestProjections:
             assert torch.equal(favor.projection, exact)
 
     def test_they_are_redrawn_on_schedule(self):
-        """tests/commands/test_distributed.py resumes trainings that redraw."""
+        """Resumed trainings that redraw are tested in tests/commands/test_distributed.py."""
         favor, seen = feature_map("favor", favor_redraw=10, favor_redraw_until=25), {}
         for update in range(60):
             favor.set_num_updates(update)
@@ -273,7 +273,7 @@ class TestProjections:
 
 
 def test_hidden_keys_of_large_queries_leave_gradients_finite():
-    """With a stabiliser from visible keys, the exponent of a hidden key has no upper bound."""
+    """A stabiliser from visible keys does not bound the exponent of a hidden key."""
     favor = feature_map("favor", favor_epsilon=0.0)
     k = torch.cat((torch.randn(1, 1, 3, D) * 40, torch.zeros(1, 1, 1, D)), dim=2).requires_grad_()
     hidden = torch.tensor([False, False, False, True]).view(1, 4, 1, 1)

@@ -1,4 +1,4 @@
-"""A user's own kernel: every encoding is right with it, or refused by name."""
+"""A user-defined kernel: every encoding works with it, or is refused by name."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ B, T = 3, 9
 
 
 class Deaf(MultiheadKernel):
-    """Uses neither positions nor masks, and declares that."""
+    """Uses neither positions nor masks, and declares support for neither."""
 
     def forward(self, x, incremental_state=None, **unused):
         return self.out_proj(self.v_proj(x))
@@ -27,7 +27,7 @@ class Deaf(MultiheadKernel):
 
 @pytest.fixture(scope="module")
 def mine():
-    """The kernel, the norm and the feed-forward form of docs/adding.md, and a deaf kernel."""
+    """Register kernel, norm and feed-forward network of docs/adding.md, and a deaf kernel."""
     with registries_as_before():
         for path in FILES:
             exec(compile(files()[path], path, "exec"), {"__name__": path})

@@ -1,4 +1,4 @@
-"""Attention to some keys against dense attention with the pattern as a mask, in float64."""
+"""Sparse attention against dense attention with the pattern as a mask, in float64."""
 
 import functools
 import math
@@ -40,7 +40,7 @@ def in_window(layer, i, j, causal):
 
 
 def drawn_blocks(layer, block, blocks, causal):
-    """The random blocks of a block of queries, one by one."""
+    """The random key blocks of a query block, drawn one by one, and the blocks of its window."""
     side = 1
     window = range(block - 2 * side, block + 1) if causal else range(block - side, block + side + 1)
     left = [n for n in range(layer.first, block if causal else blocks) if n not in window]
@@ -53,7 +53,7 @@ def drawn_blocks(layer, block, blocks, causal):
 
 @functools.lru_cache(maxsize=None)
 def pattern(layer, length, causal):
-    """Which of *length* real tokens see which."""
+    """Mask (T, T): True where query i of *length* real tokens attends to key j."""
     seen = torch.zeros(length, length, dtype=torch.bool)
     for i in range(length):
         for j in range(length):
@@ -74,7 +74,7 @@ def softmax(q, k, v, logits, seen):
 
 
 def dense(stack, index, x, causal):
-    """Output of a layer for one sentence (1, n, C) without padding, from its definition."""
+    """A layer's output for one sentence (1, n, C) without padding, by dense attention."""
     layer, length = stack.layers[index].self_attn, x.size(1)
     encoding, places = layer.encoding, torch.arange(x.size(1)).unsqueeze(0)
     table = {"table": encoding.transform and encoding.transform.table(places, index)}
@@ -112,7 +112,7 @@ def test_equals_dense_attention_with_the_pattern_as_a_mask(kernel, encoding, cau
     stack = model.decoder if causal else model.encoder
     x = torch.randn(B, S, 32, dtype=torch.float64)
     mask = torch.zeros(B, S, dtype=torch.bool)
-    mask[0, :7] = True  # padding on either side, and none
+    mask[0, :7] = True  # one sentence is padded left, one right, one not
     mask[1, 33:] = True
     for index in (0, 1):
         got = sparse_output(stack, index, x, mask, causal)
@@ -194,7 +194,7 @@ def test_parts_have_the_same_dropout_in_both_passes(kernel, causal, monkeypatch)
     drawn = []
     assert torch.autograd.gradcheck(output, [x], fast_mode=True)
     output(x).sum().backward()
-    assert torch.rand(1) not in drawn  # the numbers of the backward pass are not drawn again
+    assert torch.rand(1) not in drawn  # backward does not rewind the generator
     assert len(set(map(float, drawn))) == 1
 
 
@@ -216,7 +216,7 @@ def test_gradients_of_padding_are_numbers(kernel, causal, monkeypatch):
 @pytest.mark.parametrize("elements", [1, 10**6])
 @torch.no_grad()
 def test_an_overflow_stays_in_its_sentence(kernel, causal, elements, monkeypatch):
-    """Blocks at the ends of a sentence lie beside blocks of others, and see none of those."""
+    """A sentence's first and last block are next to other sentences' blocks, but ignore them."""
     monkeypatch.setattr(by_blocks, "SEGMENT", elements)
     stack = getattr(model_of(kernel), "decoder" if causal else "encoder")
     x, mask = torch.randn(3, S, 32, dtype=torch.float64), torch.zeros(3, S, dtype=torch.bool)
@@ -228,7 +228,7 @@ def test_an_overflow_stays_in_its_sentence(kernel, causal, elements, monkeypatch
 @registered("window", "blocks", "random")
 @either_direction
 def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):
-    """Keys that are gathered for every block would be several times as large as the keys."""
+    """Gathering keys for every block would take several times the memory of the keys."""
     if not HAS_SDPA:
         pytest.skip("this PyTorch has no fused attention")
     monkeypatch.setattr(by_blocks, "SEGMENT", 8192)
@@ -244,7 +244,7 @@ def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):
 @every_kernel
 @torch.no_grad()
 def test_cached_decoding_equals_the_full_forward(kernel):
-    """Prompts of several lengths, several tokens at once, single tokens, and reordered beams."""
+    """With prompts of different lengths, steps of one or several tokens, and reordered beams."""
     decoder = model_of(kernel, "t5").decoder
     target = sentences(4, S)
     target[0, :5] = PAD

@@ -13,7 +13,7 @@ EOS = Vocabulary.eos()
 
 
 def test_a_stock_model_continues_with_longer_texts(caplog):
-    """Its learned positions are repeated, and global projections start as copies."""
+    """The learned positions are repeated, and the global projections start as copies."""
     lengths = ["--max-source-positions", "10", "--max-target-positions", "12"]
     learned = ["--encoder-learned-pos", "--decoder-learned-pos"]
     torch.manual_seed(1)
@@ -42,14 +42,14 @@ def test_a_stock_model_continues_with_longer_texts(caplog):
 @pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
 @torch.no_grad()
 def test_the_tokens_of_the_first_text_are_global(encoding):
-    """Each row gives what it gives alone; the question is shorter, longer, or all of the text."""
+    """Each row gives the same output as alone; the first text is shorter or longer than 9."""
     flags = [*LOCAL, "6", "--local-global-tokens", "4", "--local-global-first-text", "9"]
     model = masked_lm(encoding, *flags).double().eval()
     for name, parameter in model.named_parameters():
         if "global" in name or "position" in name:
             torch.nn.init.normal_(parameter, std=0.3)
     encoder = model.encoder.sentence_encoder
-    # padding on the left, length of the first text if a second follows, end of the row
+    # padding on the left, the first text's length (None: no second text), end of the row
     rows = [(5, 4, 40), (0, 6, 33), (0, 14, 40), (1, None, 20), (3, 3, 40)]
     tokens = torch.full((len(rows), 40), PAD)
     for row, (start, first, end) in enumerate(rows):

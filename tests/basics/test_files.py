@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and what must not be replaced by a file."""
+"""Written files are complete or absent; pipes, devices and folders are not replaced."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def test_a_full_disk_is_one_line_however_it_shows(tmp_path):
 
 
 def copied(inside):
-    """What shutil.copyfile raises, which names its source first."""
+    """Raise an error like that of shutil.copyfile, which names the source before the target."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "source", None, str(inside / "target"))
 
 
@@ -118,7 +118,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 def ended():
-    """The number of a process that has ended."""
+    """The process number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid

@@ -1,4 +1,4 @@
-"""Lines of text, JSON, and the progress of long work, which only a terminal shows."""
+"""Reading lines and JSON, and progress bars, which only terminals show."""
 
 import io
 import signal
@@ -25,7 +25,7 @@ LINES = ["ein Haus", "\ufeffzwei\rdrei", "ohne\x0b\u2028\x85 Ende"]
 
 
 def refuses(function, *arguments):
-    """The message, of one line, with which *function* ends."""
+    """The one-line message of the UsageError that *function* raises."""
     with pytest.raises(UsageError) as caught:
         function(*arguments)
     assert "\n" not in str(caught.value)
@@ -48,7 +48,7 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
 def test_half_of_a_character_in_json_is_named_with_what_stands_before(tmp_path):
     path = tmp_path / "text.json"
     path.write_text('{"text": "so \\uD83D."}')
-    words = """is not JSON (half of a character, '\\ud83d', after '{"text": "so ')"""
+    words = """is not JSON (unpaired surrogate '\\ud83d' after '{"text": "so ')"""
     assert words in refuses(read_json_object, str(path), str(path))
     path.write_text(json_text({"a": "\U0001f600 \\ud83d"}))
     assert read_json_object(str(path), str(path)) == {"a": "\U0001f600 \\ud83d"}

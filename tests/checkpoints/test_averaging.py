@@ -1,4 +1,4 @@
-"""Averaging checkpoints: the mean, what is kept, what the command finds, and what is refused."""
+"""Averaging checkpoints: the mean, other entries, the choice of files, and refusals."""
 
 import argparse
 import fractions
@@ -22,7 +22,7 @@ SPECIAL = [0.0, -0.0, 1.0, 1 / 3, -0.1, 6e-8, 6e4, 1e-38]
 
 @pytest.fixture
 def save(tmp_path):
-    """Return a function that saves a state under a name and returns the path."""
+    """A function that saves a state under a name and returns the path."""
 
     def save_one(state, name=None):
         path = str(tmp_path / (name or f"in{len(os.listdir(str(tmp_path)))}.pt"))
@@ -50,7 +50,7 @@ def test_mean_is_the_exact_mean_rounded_once(save, dtype, count):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("count", [1, 20])
 def test_equal_checkpoints_give_themselves_bit_for_bit(save, dtype, count):
-    """This holds even where the sum of many would be infinite."""
+    """This holds even if the sum of the checkpoints' values would be infinite."""
     weight = torch.cat([torch.tensor(SPECIAL), torch.randn(1000)]).to(dtype)
     mean = average_checkpoints([save(state_with({"w": weight})) for _ in range(count)])["model"][
         "w"
@@ -160,10 +160,10 @@ def test_one_checkpoint_counts_once(save, tmp_path):
     os.link(path, str(tmp_path / "checkpoint_best.pt"))
     shutil.copyfile(path, str(tmp_path / "checkpoint_last.pt"))
     for other in ("checkpoint2.pt", "checkpoint_best.pt", "checkpoint_last.pt"):
-        with pytest.raises(UsageError, match="is of update .*, as .*checkpoint2.pt is; give each"):
+        with pytest.raises(UsageError, match=r"same .* as .*checkpoint2.pt \(update .*; give each"):
             average_checkpoints([path, str(tmp_path / other)])
     imported = save({**state_with({"w": torch.ones(1)}), "optimizer_history": [{}]})
-    with pytest.raises(UsageError, match=f"as {imported} is; give each"):
+    with pytest.raises(UsageError, match=f"is the same checkpoint as {imported} .*; give each"):
         average_checkpoints([imported, imported])
 
 
@@ -190,7 +190,7 @@ def test_checkpoints_of_two_trainings_are_refused(save, signs, says):
 
 @pytest.fixture
 def training(tmp_path):
-    """Make the folder of a training with 12 epochs, a save every 5 updates, and the 3 best."""
+    """A training's folder with 12 epoch checkpoints, 12 update checkpoints, and the 3 best."""
     folder = tmp_path / "run"
     folder.mkdir()
 

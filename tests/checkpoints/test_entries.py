@@ -1,4 +1,4 @@
-"""Checkpoints with entries or weights that no training writes are refused by name."""
+"""Checkpoints with entries or weights that no training writes are refused; messages name them."""
 
 import copy
 from argparse import Namespace
@@ -16,17 +16,17 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 pytestmark = pytest.mark.refusals
 
 WRONG = [
-    ("cfg", {}, "settings by group"),
-    ("cfg.model", None, "the settings of a model"),
-    ("cfg.model", Namespace(dropout=0.1), "the settings of a model, with its name"),
+    ("cfg", {}, "a dictionary of groups of settings"),
+    ("cfg.model", None, "a dictionary of a model's settings"),
+    ("cfg.model", Namespace(dropout=0.1), "a dictionary of a model's settings, with its name"),
     ("cfg.model.encoder_attention_heads", "four", "a whole number from 1"),
     ("cfg.model.encoder_layers", 10**9, "a whole number from 0 to 10000"),
     ("cfg.model.layer_norm_eps", "small", "a number or None"),
     ("cfg.model.position_encoding", 7, "text or None"),
     ("cfg.model.encoder_normalize_before", "yes", "True or False"),
-    ("cfg.task", "translation", "settings by name"),
+    ("cfg.task", "translation", "a dictionary of settings"),
     ("cfg.task._name", [], "text or None"),
-    ("args", 5, "the settings of a model"),
+    ("args", 5, "a dictionary of a model's settings"),
     ("optimizer_history", [], "a list, with an entry"),
     ("optimizer_history.-1", None, "a dictionary"),
     ("optimizer_history.-1.num_updates", "many", "a whole number"),
@@ -58,7 +58,7 @@ def test_the_entry_is_named_with_what_it_has_to_be(entry, value, wanted, tmp_pat
 
 
 def test_what_fairseq_writes_is_read(tmp_path):
-    """Layers listed as text, times summed over processes, two optimisers, and files before 0.10."""
+    """Cases: layers listed as text, a time as a tensor, two optimisers, a file from before 0.10."""
     convolutional = state_with({"weight": torch.ones(2)}, encoder_layers="[(512, 3)] * 20")
     convolutional["extra_state"]["previous_training_time"] = torch.tensor(3.5)
     convolutional["last_optimizer_state"] = {"encoder": {"state": {}, "param_groups": []}}
@@ -84,7 +84,7 @@ WRONG_WEIGHTS = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model with random features and its checkpoint."""
+    """A folder with a FAVOR+ model, and the content of its checkpoint."""
     folder = write_model(tmp_path_factory.mktemp("model"), "--attention", "favor")
     return folder, read_checkpoint(folder / "model.pt")
 

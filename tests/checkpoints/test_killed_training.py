@@ -1,4 +1,4 @@
-"""A training that is killed again and again ends with the same bits as one that is not."""
+"""A training that is killed repeatedly ends with the same bits as one that is never killed."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ def same(one, other):
 
 
 def progress(state):
-    """What training goes on from, without the times that it took."""
+    """The state from which training resumes, without elapsed times."""
     extra = state["extra_state"]
     return {
         "parameters": state["model"],
@@ -52,7 +52,7 @@ def progress(state):
 
 def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path):
     whole = train(toy.separate, tmp_path / "whole", 0)
-    parts = train(toy.separate, tmp_path / "parts", 13)  # each moment once
+    parts = train(toy.separate, tmp_path / "parts", 13)  # once per moment
     assert parts.err.count("attempt ") == 14
     names = sorted(os.listdir(tmp_path / "whole"))
     assert sorted(n for n in os.listdir(tmp_path / "parts") if n.endswith(".pt")) == names
@@ -66,7 +66,7 @@ def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path):
     assert len(runs) == 1
     logged, expected = parts.losses(), whole.losses()
     assert logged == {key: expected[key] for key in logged}
-    # the mean of an epoch is logged after the checkpoint at its end, from which training goes on
+    # an epoch's mean is logged after its last checkpoint; a kill between the two loses the mean
     assert {key.split()[0] for key in expected.keys() - logged.keys()} <= {"train"}
 
 

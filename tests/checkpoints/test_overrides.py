@@ -1,4 +1,4 @@
-"""Changes of a trained model's settings by a command: refused, or reported as without effect."""
+"""Commands that override settings of a trained model: refusals, and warnings of no effect."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.refusals
 
 
 def classifier(**task):
-    """The checkpoint of a classifier of three tones, as fairseq reads it."""
+    """The checkpoint of a sentence classifier with three classes, as fairseq reads it."""
     trained = {"num_classes": 3, "init_token": 0, "separator_token": None}
     named = {"_name": "sentence_prediction", "classification_head_name": "tone"}
     shape = {"max_positions": 9, "dropout": 0.1, "rotary_scaling": "none"}
@@ -31,7 +31,10 @@ def classifier(**task):
         ({"_name": "transformer"}, ["_name='transformer'", "--arch posenc_masked_lm"]),
         ({"model": {"_name": "roberta"}}, ["_name='roberta'"]),
         ({"num_classes": 5}, ["--num-classes 5", "3 classes in its head tone"]),
-        ({"classification_head_name": "topic"}, ["--classification-head-name topic", "has tone"]),
+        (
+            {"classification_head_name": "topic"},
+            ["--classification-head-name topic", "has the heads tone"],
+        ),
         ({"separator_token": 2}, ["--separator-token 2", "trained with none"]),
         ({"init_token": 4}, ["--init-token 4", "trained with 0"]),
         ({"regression_target": True}, ["--regression-target True", "trained with False"]),
@@ -40,8 +43,8 @@ def classifier(**task):
         ({"alibi_slopes": "x"}, ["alibi_slopes: unknown setting"]),
         ({"rotary_factors": "1,2"}, ["rotary_factors='1,2': has no", "--rotary-scaling none"]),
         ({"max_positions": -1}, ["--max-positions -1", "must be at least 1"]),
-        ({1: 2}, ["{1: 2}", "must name settings"]),
-        ({"model": {"model": {"dropout": 0}}}, ["model", "must name settings"]),
+        ({1: 2}, ["{1: 2}", "must map names of settings"]),
+        ({"model": {"model": {"dropout": 0}}}, ["model", "must map names of settings"]),
     ],
     ids=str,
 )
@@ -86,8 +89,8 @@ def test_a_task_that_validation_does_not_use_is_said(name, caplog):
 
 def test_what_matters_in_training_only_is_said(caplog):
     apply_overrides(classifier(), {"dropout": 0.5, "init_weights": "truncated_normal"}, "x.pt")
-    assert "dropout=0.5: matters in training and with --retain-dropout" in caplog.text
-    assert "init_weights='truncated_normal': matters in training only" in caplog.text
+    assert "dropout=0.5: has an effect in training and with --retain-dropout" in caplog.text
+    assert "init_weights='truncated_normal': has an effect in training only" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_what_matters_in_training_only_is_said(caplog):
         (["tone"], {}, ("tone", 2)),
         (["tone", "sentence_classification_head"], {}, ("sentence_classification_head", 3)),
         (["tone", "topic"], {"classification_head_name": "topic"}, ("topic", 3)),
-        (["tone", "topic"], {}, "has tone, topic; give one of those"),
+        (["tone", "topic"], {}, "has the heads tone, topic; give one"),
         ([], {}, "--task sentence_prediction: x.pt has no classification head"),
     ],
 )

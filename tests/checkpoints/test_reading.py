@@ -1,4 +1,4 @@
-"""Reading and writing checkpoints: what is allowed, what is refused, and in which words."""
+"""Reading and writing checkpoints: accepted files, refused files, and the messages."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ NAMED = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 @pytest.fixture(params=["PyTorch's reader", "reader for PyTorch before 2.6"])
 def reader(request, monkeypatch):
-    """Run a test with both readers, as far as the installed PyTorch has them."""
+    """Run a test with PyTorch's reader, if it has an allow-list, and with our own reader."""
     own = request.param != "PyTorch's reader"
     if not own and not NAMED:
         pytest.skip("torch.load of this PyTorch has no allow-list with names")
@@ -29,7 +29,7 @@ def reader(request, monkeypatch):
 
 
 def fairseq_state():
-    """Build a small version of what fairseq-train --eval-bleu saves."""
+    """A small checkpoint such as fairseq-train --eval-bleu saves."""
     embedding = torch.arange(6.0).reshape(3, 2)
     return {
         "args": None,
@@ -94,7 +94,7 @@ def test_reads_arrays_of_either_numpy(tmp_path, reader, module):
 
 
 class Calls:
-    """Pickles as a call of any function."""
+    """An object whose pickle, when loaded, calls a function."""
 
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
@@ -183,7 +183,7 @@ def test_the_newest_checkpoint_is_named_beside_a_damaged_one(tmp_path, damage):
         os.utime(str(tmp_path / name), (1000 + age, 1000 + age))
     last = tmp_path / "checkpoint_last.pt"
     last.write_bytes(damage)
-    with pytest.raises(UsageError, match="such as .*/checkpoint_2_7.pt, or copy it again"):
+    with pytest.raises(UsageError, match="such as .*/checkpoint_2_7.pt, or copy the file again"):
         read_checkpoint(last)
 
 
@@ -193,12 +193,12 @@ def write_zip(path):
 
 
 ONE = {"encoder.weight": torch.ones(1)}
-#: functions that write something other than a checkpoint, and what the refusal says
+#: functions that write something other than a checkpoint, and the pattern of the refusal
 WRONG = {
     "missing": (lambda path: path.with_name("checkpoint_last.pt").touch(),
-                "No such file.*there is checkpoint_last.pt"),
+                "No such file.* contains checkpoint_last.pt"),
     "folder": (lambda path: (path / "checkpoint_best.pt").mkdir(parents=True),
-               "Is a directory.*there is checkpoint_best.pt"),
+               "Is a directory.* contains checkpoint_best.pt"),
     "empty": (lambda path: path.touch(), "is empty"),
     "text": (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"),
              "not a PyTorch checkpoint.*b'vers'"),

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its run and its stages, also where it is at a remote address."""
+"""What checkpoints record of their run and its stages; checkpoints at remote addresses."""
 
 import shutil
 from argparse import Namespace
@@ -38,7 +38,7 @@ def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained
         shutil.copytree(str(trained), str(tmp_path / name))
     other = ["--lr", "0.02", "--dropout", "0.3", "--max-tokens", "700", "--seed", "7"]
     done = train(toy.separate, tmp_path / "moved", *ROFORMER, "--max-epoch", "11", *other)
-    (said,) = (line for line in (done.out + done.err).split("\n") if " goes on with " in line)
+    (said,) = (line for line in (done.out + done.err).split("\n") if " continues with " in line)
     for part in ("--lr [0.02] (before: [", "--dropout 0.3 (before: ", "--seed 7 (before: "):
         assert part in said
     assert "--max-tokens 700 (before: " in said and "--max-epoch" not in said
@@ -60,7 +60,7 @@ def test_a_dictionary_in_another_order_is_refused(toy, trained, tmp_path):
     first, second, *others = (permuted / "dict.tgt.txt").read_text().splitlines()
     (permuted / "dict.tgt.txt").write_text("\n".join([second, first, *others]) + "\n")
     last = trained / "checkpoint_last.pt"
-    words = "was trained with another target dictionary of 24 words"
+    words = "was trained with a different target dictionary of 24 words"
     assert words in run("generate", permuted, *USER_DIR, "--path", last, "--cpu").message()
     resumed = tmp_path / "resumed"
     shutil.copytree(str(trained), str(resumed))
@@ -126,7 +126,7 @@ SHAPE += shape(1, 16, 24, 2, "encoder")
 
 
 def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
-    """A stage is in another folder, in the same one, and in a third without the optimizer."""
+    """Later stages are in a new folder, in the same one, and in a third without the optimizer."""
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     last = "checkpoint_last.pt"
     for folder, length, longest, flags in (

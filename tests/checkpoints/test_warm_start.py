@@ -1,4 +1,4 @@
-"""Checkpoints continued with another encoding, and those of an earlier version."""
+"""Checkpoints that continue with a different encoding, and checkpoints of an earlier version."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ FAMILIES = {
 
 
 def named(messages):
-    """The entries that are said to be left out, and those that start untrained."""
+    """The entries that *messages* list as left out, and as starting untrained."""
     said = "\n".join(messages)
     left_out = re.findall(r"warm start: left out (\S+) ", said)
     new = re.findall(r"warm start: (\S+) \(.*\) starts untrained", said)
@@ -67,13 +67,13 @@ def named(messages):
 
 
 def entries(names):
-    """*names* without the buffer by which fairseq 0.12.2 knows the type of its sinusoids."""
+    """*names* without ``_float_tensor``, a buffer of the sinusoids of fairseq 0.12.2."""
     return {name for name in names if "_float_tensor" not in name}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_encoding_continues_as_others(family, caplog):
-    """What belongs to an encoding is reported as left out or new; all else is taken over."""
+    """Tensors of an encoding are reported as left out or new; all others are taken over."""
     make, encodings = FAMILIES[family]
     states = {}
     for number, name in enumerate(encodings):
@@ -130,9 +130,9 @@ def stored():
 def test_names_and_numbers_are_those_of_the_earlier_version(number, stored):
     entry = EARLIER[number]
     if not earlier.is_served(entry["arch"], entry["flags"]):
-        pytest.skip("a pack that was deleted had this model")
+        pytest.skip("this model needs a pack that is not installed")
     model = earlier.build(entry["arch"], entry["flags"])
     assert earlier.digest(model) == entry["state"], earlier.names_and_shapes(model)
     earlier.fill(model)
-    # other processors and versions of PyTorch round otherwise
+    # other processors and versions of PyTorch round differently
     torch.testing.assert_close(earlier.outputs_of(model), stored[number], rtol=1e-4, atol=1e-4)

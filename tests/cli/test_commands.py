@@ -1,4 +1,4 @@
-"""fairseq-posenc: what all commands share, path, list, doctor, streams, and the installation."""
+"""fairseq-posenc: shared behaviour, path, list, doctor, the wheel, and standard streams."""
 
 import argparse
 import io
@@ -31,14 +31,14 @@ HELP = [
 
 @pytest.fixture
 def broken(tmp_path):
-    """A folder to start Python in, whose torch and fairseq cannot be imported."""
+    """A folder to start Python in, with modules torch and fairseq that fail to import."""
     for name in ("torch", "fairseq"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} was imported')\n")
     return tmp_path
 
 
 def python(folder, *words):
-    """Run Python where modules of *folder* hide those that are installed."""
+    """Run Python in *folder*, whose modules hide installed modules."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     return subprocess.run(
         [sys.executable, *words],
@@ -80,7 +80,7 @@ def test_a_broken_installation_is_one_line(command, broken):
     assert "torch cannot be imported (torch was imported)" in line and "doctor" in line
 
 
-# --- who registers at import: everybody but the command line
+# --- every import registers the plug-in, except for that of the command line
 
 
 def test_the_console_script_does_not_register(broken):
@@ -111,7 +111,7 @@ def test_list_names_everything_that_is_registered():
         assert f"  {name:<16} {entry.summary}; {entry.ways}" in lines
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device to write to")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
 def test_a_full_disk_under_standard_output_is_one_line():
     with open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "fairseq_posenc", "path"]
@@ -121,7 +121,7 @@ def test_a_full_disk_under_standard_output_is_one_line():
 
 
 def leaves(parser, *words):
-    """The commands of a parser that have no subcommands, by their words."""
+    """Yield the words and the parser of every command that has no subcommands."""
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     if not groups:
         yield " ".join(words), parser
@@ -133,7 +133,7 @@ def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
     reads = re.compile("checkpoint|model folder|`fairseq-posenc pack`", re.IGNORECASE)
     for words, parser in leaves(get_parser()):
         shown = [f"{action.metavar or action.dest} {action.help}" for action in parser._actions]
-        own = words in ("list", "import")  # these name the user's own parts, too
+        own = words in ("list", "import")  # these also name what users register
         takes = own or any(map(reads.search, shown))
         assert ("--user-dir" in parser._option_string_actions) == takes, words
 
@@ -198,7 +198,7 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     assert next(doctor.check_environment()).level == doctor.WARN
 
 
-# --- scripts of a checkout, and the wheel
+# --- the wheel
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Imported checkpoints in fairseq's own commands, and the export of what those train."""
+"""Imported checkpoints in fairseq's own commands, and exports of models fine-tuned from them."""
 
 import re
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.journeys
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
 CLASSIFY += ["--init-token", "0", "--num-classes", "3", "--max-positions", "40"]
-LABELS = {"0": "z", "1": "x", "2": "y"}  # the most frequent first
+LABELS = {"0": "z", "1": "x", "2": "y"}  # the most frequent label first
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
-    """A masked language model, and data with its dictionary."""
+    """A folder with an imported masked language model, and data binarised for it."""
     folder = tmp_path_factory.mktemp("imported")
     torch.manual_seed(0)
     source = write_folder(folder / "source", roformer_weights())
@@ -59,7 +59,7 @@ def test_every_command_takes_it(imported, tmp_path):
 
 @pytest.fixture(scope="module")
 def labelled(imported):
-    """The texts again, with a label each."""
+    """The same texts, with a label for each."""
     data, text, labels = imported / "labelled", imported / "text", imported / "labels"
     flags = ["--only-source", "--trainpref", text, "--validpref", text]
     dictionary = imported / "model" / "dict.txt"
@@ -73,7 +73,7 @@ def labelled(imported):
 def test_an_imported_model_is_fine_tuned_and_goes_out_as_a_classifier(
     labelled, transformers, tmp_path
 ):
-    """Exporting verifies that the predictions are those of the trained checkpoint."""
+    """``export --verify`` compares the predictions with those of the trained checkpoint."""
     torch.manual_seed(2)
     source = SOURCES["hf-modernbert"](tmp_path / "source")
     convert("import", "hf-modernbert", source, tmp_path / "model")

@@ -23,7 +23,7 @@ ROFORMER = ["--arch", "roformer_tiny", *SMALL, *ALIKE]
 
 
 def launched(monkeypatch, data, save_dir, *flags):
-    """Start two processes as torchrun does; they are told of each other by the environment."""
+    """Start two processes as torchrun does, with their ranks in environment variables."""
     place = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "WORLD_SIZE": 2}
     arguments = [data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags]
     for rank in (0, 1):
@@ -33,7 +33,7 @@ def launched(monkeypatch, data, save_dir, *flags):
 
 
 def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, monkeypatch):
-    """Two processes as torchrun starts them, with pytorch_ddp, the default."""
+    """Processes are started as by torchrun, with fairseq's default, pytorch_ddp."""
     alone = train(toy.separate, tmp_path / "one", *ROFORMER, "--update-freq", "2").losses()
     commands = list(launched(monkeypatch, toy.separate, tmp_path / "two", *ROFORMER))
     together = both(commands).losses()
@@ -42,7 +42,7 @@ def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, m
 
 
 def test_one_process_and_two_draw_the_same_features_and_resume(toy, tmp_path):
-    """Stopped at an update at which redraws are due, and at one at which they are not."""
+    """The training is stopped at an update with a redraw, then at one without, and resumed."""
     flags = [*PERFORMER, "--favor-redraw", "3", *ALIKE]
     alone = [*flags, "--update-freq", "2", "--max-epoch", "2"]
     whole = train(toy.separate, tmp_path / "one", *alone).losses()

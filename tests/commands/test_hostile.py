@@ -1,10 +1,10 @@
-"""Mistakes that show only with data or a checkpoint: none passes silently.
+"""Mistakes that show only with data or a checkpoint are reported.
 
-Each line of hostile_commands.txt is the start of a command (a key of ``COMMANDS``), the flags added
-to it, and the outcome: ``ok`` with what is said, the pattern of the line that is the error, or
-``stock`` and the pattern of an error of fairseq's that keeps its traceback.  Names in braces are
-files and folders that ``places`` makes.  What the parser refuses is in tests/models/refusals.txt,
-which needs no processes.
+A line of hostile_commands.txt has the start of a command (a key of ``COMMANDS``), further flags
+and the outcome.  An outcome is ``ok`` and words of the output, the pattern of a one-line error
+message, or ``stock`` and the pattern of an error of fairseq that keeps its traceback.  Names in
+braces are files and folders that ``places`` makes.  Flags that the parser refuses are listed in
+tests/models/refusals.txt instead, because testing them needs no processes.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ _ROFORMER = f"{_TRAINING} --arch roformer_tiny {_SMALL}"
 _LM = f"{_TRAINING} --task language_modeling --tokens-per-sample 16"
 _MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 32"
 
-#: Parts of lines whose outcome needs a machine without a GPU, TensorBoard or fairscale.
+#: Words of lines whose outcome needs a machine that lacks something, and whether this one has it.
 ELSEWHERE = {
     "no GPU": torch.cuda.is_available(),
     "noisy": torch.cuda.is_available(),
@@ -64,7 +64,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="session")
 def places(toy, trained, corpus, trained_lm, once):
-    """Files and folders by the names that the list gives them."""
+    """Files and folders by their names in hostile_commands.txt."""
     model, lm = trained / "checkpoint_last.pt", trained_lm("rotary")
 
     def make(folder):
@@ -79,7 +79,7 @@ def places(toy, trained, corpus, trained_lm, once):
             if not path.name.startswith("dict."):
                 os.link(path, folder / "no_dictionary" / path.name)
         shutil.copytree(toy.separate, folder / "unequal")
-        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # sides of two splits
+        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # also as train's
             shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
         from fairseq_posenc.checkpoints.reading import read_checkpoint
 
@@ -117,7 +117,7 @@ def places(toy, trained, corpus, trained_lm, once):
 @pytest.mark.parametrize("start, flags, outcome", rows_of("hostile_commands.txt"))
 def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
     if any(there and word in flags + outcome for word, there in ELSEWHERE.items()):
-        pytest.skip("this machine has what others lack")
+        pytest.skip("this outcome needs a machine without a package or GPU that this one has")
     words = f"{COMMANDS[start]} {flags}".format(new=tmp_path, **places)
     program, *arguments = shlex.split(words.replace("'", "\\'"))
     _, _, module = program.partition(".")
@@ -131,13 +131,12 @@ def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
         assert re.search(pattern[5:].strip(), finished.err), finished.err
     else:
         assert re.match("fairseq_posenc: error: " + pattern, finished.message())
-        # Hydra writes its log and the configuration in any case, and fairseq crash.pt after a crash
+        # Hydra always writes its log and its configuration; fairseq writes crash.pt after a crash
         written = tmp_path.rglob("*.pt" if start == "hydra" else "*")
         assert [path for path in written if path.is_file() and path.name != "crash.pt"] == []
 
 
 def test_installed_command_and_user_dir_with_a_trailing_slash(toy, tmp_path):
-    """Run a command in a process of its own, started as a user starts it."""
     command = Path(sys.executable).with_name("fairseq-train")
     if not command.exists():
         pytest.skip("fairseq's commands are not installed beside this Python")

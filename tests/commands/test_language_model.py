@@ -1,4 +1,4 @@
-"""Language models by fairseq's commands: perplexity, prompts, warm starts, longer texts."""
+"""Language models in fairseq's commands: perplexity, prompts, warm starts, longer texts."""
 
 import math
 import re
@@ -42,11 +42,11 @@ def test_training_resuming_validating_scoring_and_continuing(corpus, tmp_path):
 
 
 def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
-    """The search sees one word after the other, eval-lm all at once."""
+    """A search reads one word at a time, fairseq-eval-lm the whole text at once."""
     (line, *_) = (corpus / "valid").read_text().splitlines()
     length = len(line.split())
     flags = ["--path", trained_lm("learned+t5"), "--cpu", *TASK]
-    search = ["--beam", "1", "--max-len-b", length]  # the prompt leaves nothing to search
+    search = ["--beam", "1", "--max-len-b", length]  # the prompt has this length, too
     out = succeed("interactive", corpus, *USER_DIR, *flags, *search, stdin=line + "\n").out
     found = [float(score) for score in re.findall(r"^P-0\t(.*)$", out, re.MULTILINE)[0].split()]
     each = ["--sample-break-mode", "eos", "--output-word-probs"]

@@ -1,4 +1,4 @@
-"""Masked language models by fairseq's commands: pre-training, segments and fine-tuning."""
+"""Masked language models in fairseq's commands: pre-training, segments and fine-tuning."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.journeys
 
 @pytest.fixture(scope="module")
 def pretrained(corpora, tmp_path_factory):
-    """A TUPE-R after two epochs, in two trainings."""
+    """The checkpoint of a TUPE-R after one epoch, and one more in a resumed training."""
     folder = tmp_path_factory.mktemp("pretrained")
     for epochs in ("1", "2"):
         log = pretrain(corpora.text, folder, "tupe_r_masked_lm_base", "--max-epoch", epochs)
@@ -115,7 +115,7 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
 
 
 def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
-    """A checkpoint does not fix the scaling; the length of training comes from the checkpoint."""
+    """Fine-tuning may scale rotary; the original length is taken from the checkpoint."""
     short = ["--tokens-per-sample", "12", "--sample-break-mode", "none"]
     pretrain(corpora.text, tmp_path / "pre", "roformer_masked_lm_tiny", *short)
     flags = [*CLASSIFY, "--num-classes", "2", "--max-positions", "24"]
@@ -130,7 +130,7 @@ def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
 
 
 def second_segment(folder, epoch):
-    """The embedding of the second text after an epoch."""
+    """The embedding of the second segment in the checkpoint of an epoch."""
     return read(folder / f"checkpoint{epoch}.pt")[0][
         "encoder.sentence_encoder.embed_segments.weight"
     ][1]

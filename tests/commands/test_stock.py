@@ -1,4 +1,4 @@
-"""Flags and tasks of fairseq's transformer give the losses of stock; presets train and load."""
+"""With fairseq's flags and tasks, our models have the losses of stock; presets train and load."""
 
 import re
 

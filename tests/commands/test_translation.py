@@ -1,4 +1,4 @@
-"""A translation model by fairseq's commands: text to translations, searches, hydra, warm starts."""
+"""Translation models in fairseq's commands: from text to output, searches, Hydra, warm starts."""
 
 import os
 import re
@@ -31,7 +31,7 @@ pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
 
 ROFORMER = ["--arch", "roformer_tiny", *SMALL]
-# fairseq groups sentences into batches once a run, by the epoch in which that run began
+# otherwise batches depend on the epoch in which a run begins, and differ in a resumed run
 SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
 
 
@@ -68,7 +68,7 @@ def test_quantisation_noise_is_in_training_alone(toy, tmp_path, plain):
 
 @pytest.mark.gpu
 def test_scalar_quantisation_noise(toy, tmp_path, plain):
-    """fairseq moves its scales to CUDA, in stock models too."""
+    """fairseq moves the scales of this noise to CUDA, also in stock models."""
     losses = train(toy.joined, tmp_path, *ROFORMER, "--quant-noise-scalar", "0.5").losses()
     assert losses["update 1"] != plain["update 1"]
 
@@ -113,7 +113,7 @@ def checkpoint(trained):
 
 @pytest.fixture(scope="module")
 def best(toy, checkpoint):
-    """The usual search, for comparison."""
+    """The output of the usual search, for comparison."""
     return generate(toy.separate, checkpoint)
 
 
@@ -125,7 +125,7 @@ def test_interactive_agrees_with_generate_in_other_batches(toy, checkpoint, best
 
 
 def test_the_longest_text_is_that_of_the_training(toy, checkpoint, tmp_path):
-    """The task of fairseq-interactive takes 1,024 tokens by default."""
+    """By default, the task of fairseq-interactive accepts 1,024 tokens."""
     state, limits = read_checkpoint(checkpoint), {"max_source_positions": 1100}
     for section in ("task", "model"):
         settings = state["cfg"][section]
@@ -151,14 +151,14 @@ def test_hard_alignments_name_a_source_word_for_every_target_word(toy, checkpoin
 
 CONFIG = ["--config-dir", ROOT / "examples" / "hydra", "--config-name"]
 SHIPPED = [*CONFIG, "roformer", f"common.user_dir={USER_DIR[1]}"]
-# what a test has to change, for its size
+# settings that make a test small
 QUICK = ["common.cpu=true", "dataset.num_workers=0", "optimization.max_epoch=1"]
 
 
 def test_the_plug_in_is_found_in_the_current_folder_and_another_file_is_not(
     toy, tmp_path, monkeypatch
 ):
-    """Hydra takes any --config-name, as fairseq registers the one that it is given."""
+    """Hydra accepts any --config-name, because fairseq registers the given name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fairseq_posenc").symlink_to(ROOT / "fairseq_posenc")
     data = [f"task.data={toy.separate}", "checkpoint.no_save=true", *QUICK]
@@ -178,7 +178,7 @@ def test_jobs_of_a_multirun_have_a_folder_each_beside_each_other(toy, tmp_path, 
     for encoding in ("learned", "t5"):
         parameters, settings = read(tmp_path / "run" / encoding / "checkpoint_last.pt")
         assert settings["position_encoding"] == encoding
-        assert settings["encoder_attention_heads"] == 4  # still that of roformer_tiny
+        assert settings["encoder_attention_heads"] == 4  # as in roformer_tiny
         assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 16)
         assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
         found = generate(toy.separate, tmp_path / "run" / encoding / "checkpoint_last.pt")
@@ -225,11 +225,11 @@ def test_sizes_that_differ_are_named(toy, stock, tmp_path):
     sizes = message.partition("give its ")[2]
     for size in ("embed-dim 16", "ffn-embed-dim 24", "attention-heads 2"):
         assert f"--encoder-{size}" in sizes
-    assert "layers" not in sizes  # both models have as many
+    assert "layers" not in sizes  # equal in both models
 
 
 def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
-    """Our sinusoidal model begins with the losses that stock would have, optimiser included."""
+    """With stock's weights and optimiser state, our sinusoidal model has the losses of stock."""
     flags = ["--arch", "transformer", *SMALL, *NO_DROPOUT, "--max-epoch", "2"]
     expected = train(toy.separate, tmp_path / "stock", *flags, "--restore-file", stock).losses()
     flags[1] = "posenc_transformer"
@@ -239,11 +239,11 @@ def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
 
 
 def test_the_optimizer_of_other_parameters_is_refused(toy, trained, tmp_path):
-    """The optimiser knows parameters by number, and would give the state of one to another."""
+    """The optimiser numbers parameters, so it would apply states to the wrong parameters."""
     flags = [*LEARNED_POSITIONS, *SMALL]
     start = ["--restore-file", trained / "checkpoint_last.pt", "--max-epoch", "2"]
     message = refusal(toy.separate, tmp_path, *flags, *start)
     assert "decoder.embed_positions.weight" in message and "--finetune-from-model" in message
-    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has no such table
+    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has no table of positions
     log = train(toy.separate, tmp_path, *flags, *sinusoidal)
     assert "warm start: --position-encoding rotary -> sinusoidal" in log.out + log.err

@@ -1,4 +1,4 @@
-"""Work-arounds for fairseq as its commands see them: data, language models, checkpoints."""
+"""Work-arounds for fairseq in its commands: data, language models, checkpoints, logs."""
 
 import pytest
 import torch
@@ -27,9 +27,6 @@ def test_perplexity_of_the_rest_is_given_on_request(corpus, trained_lm):
     tokens = sum(length for length in lengths if length <= longest)
     assert tokens < sum(lengths) and f"Evaluated {tokens} tokens" in few.out + few.err
     assert "all of its blocks are skipped as too long" in none.message()
-
-
-# Diverse beam search
 
 
 def test_diverse_beams_of_a_sentence_do_not_depend_on_its_batch(toy, stock):

@@ -1,4 +1,4 @@
-"""The table of repairs, and what is repaired of files, libraries, layers and batches."""
+"""Repairs of fairseq: how they are applied, and repaired files, layers, data and batches."""
 
 import copy
 import os
@@ -33,7 +33,7 @@ def test_applying_twice_changes_nothing():
 
 
 def test_without_repairs_stock_fairseq_stays_as_it_is(tmp_path, monkeypatch):
-    """Compare in a process of its own, since the plug-in is loaded here."""
+    """Compare in a new process, since the plug-in is already loaded in this one."""
     code = """
 import sys
 import fairseq.models, fairseq.options, fairseq.trainer, fairseq.checkpoint_utils
@@ -135,7 +135,7 @@ def test_a_layer_calls_its_attention_after_loading():
     other.load_state_dict(layer.state_dict())
     x = torch.randn(5, 3, 8)
     padding = torch.tensor([[True, False, False, False, False], *[[False] * 5] * 2])
-    expected = layer.train()(x, padding)  # with dropout 0, and never a fast path
+    expected = layer.train()(x, padding)  # training mode has no fast path; dropout is 0
     calls = []
     other.self_attn.register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_a_layer_loads_what_fairseq_0_12_2_saved_and_still_refuses_other_names()
 
 
 class Epochs(FairseqDataset):
-    """Data that say which epoch it is."""
+    """A data set whose items are the number of the epoch."""
 
     can_reuse_epoch_itr_across_epochs = True
     epoch = 0
@@ -193,9 +193,6 @@ def test_processes_that_load_data_learn_of_the_epoch(processes):
     for epoch in (1, 2, 3):
         batches = task.get_batch_iterator(data, max_sentences=2, epoch=epoch, num_workers=processes)
         assert list(batches.next_epoch_itr()) == [[epoch, epoch]] * 2
-
-
-# No sentence is lost
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 461])

@@ -1,4 +1,4 @@
-"""Settings that fairseq evaluates are values, and never code; and the plug-in as --user-dir."""
+"""Settings that fairseq evaluates are never run as code; --user-dir with the plug-in's paths."""
 
 import re
 import sys
@@ -65,7 +65,7 @@ def test_the_models_of_fairseq_evaluate_values_alone():
     assert transformer_lm.eval is value_of
     assert eval_str_list("[0.1, 2]") == [0.1, 2.0] and eval_str_list("3", int) == [3]
     assert eval_str_dict("{'a': 1}") == {"a": 1}
-    # what is a value already is not evaluated
+    # settings that are no text are not evaluated
     assert [eval_bool(x, "default") for x in ("True", "0", True, None)] == [
         True, False, "default", "default"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A command line is checked once, without side effects; what is declared idle changes nothing."""
+"""Checks of a command line have no side effects; settings declared without effect have none."""
 
 import dataclasses
 import random
@@ -41,7 +41,7 @@ def states():
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_checks_draw_no_numbers_and_a_model_constructs_its_encodings_once(encoding, monkeypatch):
-    """The weights that a seed gives do not depend on what is checked."""
+    """Checks must not change the random weights of a seed."""
     built, plain, before = [], PositionEncoding.__init__, states()
 
     def noting(self, *arguments):
@@ -54,7 +54,7 @@ def test_checks_draw_no_numbers_and_a_model_constructs_its_encodings_once(encodi
     assert states() == before and not built
     model = models.build_model(settings, TranslationTask())
     used = [one for stack in (model.encoder, model.decoder) for one in stack.encodings.values()]
-    assert built == used  # one composition a stack
+    assert built == used  # one composition per stack
 
 
 def test_what_a_program_changes_after_the_command_line_is_checked():
@@ -67,7 +67,7 @@ def test_what_a_program_changes_after_the_command_line_is_checked():
 @pytest.mark.parametrize("encoding", ["rotary", "learned", "sinusoidal", "learned+rotary"])
 @pytest.mark.parametrize("family", ["posenc_masked_lm", "posenc_transformer", "posenc_lm"])
 def test_a_model_records_the_same_settings_wherever_they_were_completed(family, encoding):
-    """Settings are completed on the command line, or, as under hydra, with the model."""
+    """Settings are completed on the command line or, as with Hydra, when the model is built."""
     small = {"posenc_masked_lm": "encoder", "posenc_lm": "decoder"}.get(family)
     sides, records = [small] if small else ["encoder", "decoder"], []
     words = [word for side in sides for word in shape(1, 8, 8, 2, side)]
@@ -104,17 +104,17 @@ CHOICES = [
     *({"feed_forward": name} for name in FEED_FORWARDS),
 ]
 CHOICES = [choice for choice in CHOICES if choice.get("attention") != "linformer"]  # not causal
-#: flags that some models refuse instead, and flags whose text has to be in a dictionary
+#: flags that some models refuse, and flags whose words must be in the dictionary
 REFUSED = {"attention", "position_ids", "gau_chunk", "position_separators", "position_digits"}
 FIELDS = {field.name: field for field in dataclasses.fields(LANGUAGE_MODEL.dataclass)}
-#: where settings of a training have an effect
+#: model settings with which settings of the role "training" have an effect
 TRAININGS = [
     *({}, {"attention": "reformer"}, {"attention": "bigbird"}, {"position_encoding": "fire"}),
     {"attention": "favor", "favor_redraw": 5},
     {"position_encoding": "learned", "random_positions": 20},
     {"random_positions": 20, "evaluation_positions": "spread"},
 ]
-TRAININGS = [  # without those of packs that were deleted
+TRAININGS = [  # leaves out rows that need a pack that is not installed
     settings
     for settings in TRAININGS
     if settings.keys() <= FIELDS.keys() and settings.get("attention", "softmax") in ATTENTIONS
@@ -122,7 +122,7 @@ TRAININGS = [  # without those of packs that were deleted
 
 
 def other_value(field):
-    """A value that is not the default."""
+    """A value other than the flag's default."""
     default = field.metadata["default"]
     choices = [choice for choice in field.metadata.get("choices") or () if choice != default]
     if choices:
@@ -154,7 +154,7 @@ def test_what_has_no_effect_has_none(choice, monkeypatch):
         and not has_effect(name, settings, LANGUAGE_MODEL.dataclass)
     }
     assert len(idle) > 20
-    monkeypatch.setattr(resolve, "unused_settings", lambda *arguments: [])  # nothing is left out
+    monkeypatch.setattr(resolve, "unused_settings", lambda *arguments: [])  # keeps all settings
     other = built({**settings, **idle})
     assert {**settings, **idle} == vars(other.completed_settings)
     other.load_state_dict(model.state_dict())

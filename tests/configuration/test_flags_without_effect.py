@@ -1,4 +1,4 @@
-"""Flags without effect: models/refusals.txt has those that are refused; here are the others."""
+"""Flags without effect, except for the refusals that tests/models/refusals.txt lists."""
 
 import dataclasses
 from argparse import Namespace
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.properties
 
 ALIBI = ["--position-encoding", "alibi"]
 GATED = ["--layer", "gated", "--position-encoding", "rotary"]
-#: command lines in which every flag has an effect, or the default value
+#: command lines in which every flag has an effect or is given its default value
 USEFUL = [
     [*ALIBI, "--rotary-base", "10000", "--gau-key-size", "128"],
     [*ALIBI, "--decoder-position-encoding", "rotary*3,none", "--rotary-base", "500"],
@@ -35,9 +35,9 @@ USEFUL = [
     + ["--gau-reference-length", "9"],
     [*GATED, "--gau-reference-length", "9", "--gau-key-size", "8"],
     ["--attention", "local", "--position-encoding", "rotary", "--kv-heads", "1"],
-    *(flags.split() for (flags,) in rows_of("useful.txt")),  # those of packs
+    *(flags.split() for (flags,) in rows_of("useful.txt")),  # rows of packs
 ]
-#: what a command line may choose in place of what an architecture has
+#: choices on the command line that may differ from those of an architecture
 CHOICES = [
     *(("attention", name) for name in ATTENTIONS),
     *(("layer", name) for name in LAYERS),
@@ -84,7 +84,7 @@ def test_what_a_preset_has_for_another_model_is_neither_recorded_nor_accepted(fa
 @pytest.mark.parametrize("arch", [MODEL, "shaw_base"])
 def test_hydra_refuses_them_when_it_builds_the_model(arch):
     def hydra(**settings):
-        """What fairseq-hydra-train does to a configuration."""
+        """Build a model as fairseq-hydra-train does; returns the configuration."""
         small = {"encoder_layers": 1, "decoder_layers": 1, "position_encoding": "alibi"}
         cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, **small, **settings})
         if arch != MODEL:
@@ -121,7 +121,7 @@ def test_sizes_of_what_units_replace_are_named_once(caplog):
     (message,) = said(caplog)
     for flag in ("ffn-embed-dim 64", "activation-dropout", "activation-fn", "attention-heads 4"):
         assert f"--{flag}" in message or f"--encoder-{flag}" in message
-    assert "--dropout" not in message and "--decoder" not in message  # attends to the source
+    assert "--dropout" not in message and "--decoder" not in message  # cross-attention has heads
 
 
 def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
@@ -140,14 +140,14 @@ def task_of(name):
 
 
 def test_sizes_that_follow_others_follow_what_a_program_changes():
-    """``fairseq.options.get_args`` changes settings after the architecture has set its own."""
+    """``fairseq.options.get_args`` changes settings after the architecture has set them."""
     args = options.get_args("data", "masked_lm", "roformer_masked_lm_tiny", encoder_embed_dim=16)
     model = models.build_model(args, task_of("masked_lm"))
     assert model.encoder.sentence_encoder.embed_tokens.weight.size(1) == 16
     assert "encoder.sentence_encoder.embed_project.weight" not in model.state_dict()
     assert model.completed_settings.encoder_input_dim == 16
     settings = model_settings("roformer_masked_lm_tiny", task="masked_lm")
-    assert settings.encoder_input_dim is None  # until the model is built
+    assert settings.encoder_input_dim is None  # set when the model is built
     models.build_model(settings, task_of("masked_lm"))
     assert settings.encoder_input_dim == settings.encoder_embed_dim
     assert settings.num_positions == settings.max_positions

@@ -1,4 +1,4 @@
-"""Every flag with 0, -1, nan, inf, 1e30 and nothing: refused by name, or the model works."""
+"""With 0, -1, nan, inf, 1e30 or no text, every flag is refused by name, or the model works."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from fairseq_posenc.training.amos import AmosConfig
 pytestmark = pytest.mark.refusals
 
 VALUES = ["0", "-1", "nan", "inf", "1e30", str(10**30), ""]
-#: where a flag has an effect, by the start of its name
+#: by the start of a flag's name, other flags with which the flag has an effect
 WHERE = {
     "rotary": ["--position-encoding", "rotary"],
     "rotary_scaling_factor": ["--position-encoding", "rotary", "--rotary-scaling", "ntk"],
@@ -45,7 +45,7 @@ WHERE = {
     "gau": ["--layer", "gated", "--gau-normaliser", "squared_relu"],
     "gau_reference_length": ["--layer", "gated"],
 }
-#: lengths by family; those that are flags of the task have a test of their own
+#: settings of lengths by family, which have their own test
 LENGTHS = {
     "posenc_transformer": ["max_source_positions", "max_target_positions"],
     "posenc_masked_lm": ["tokens_per_sample", "max_positions", "num_positions"],
@@ -76,7 +76,7 @@ def parser_of(family):
 
 
 def flags_of(family):
-    """The plug-in's flags, and fairseq's flags with a range, except flags without a value."""
+    """The plug-in's flags and fairseq's flags with a range; only flags that take a value."""
     own = {*plug_in_flags(), *(field.name for field in dataclasses.fields(MaskedLMFlags))}
     return [
         field.name
@@ -89,7 +89,7 @@ def flags_of(family):
 
 
 def cases():
-    """Every flag once, in the first family that has it."""
+    """Every flag once, with the first family that has it."""
     where = {}
     for family in SIZES:
         for name in flags_of(family):
@@ -102,7 +102,6 @@ def cases():
 
 
 def loss_with(family, name, value):
-    """The loss of a tiny model."""
     start = max((key for key in WHERE if name.startswith(key)), key=len, default="")
     words = [*SIZES[family], *WHERE.get(start, []), f"{flag_of(name)}={value}"]
     args = parser_of(family).parse_args(words)

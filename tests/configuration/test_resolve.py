@@ -1,4 +1,4 @@
-"""Flags, defaults, presets and former names: as in fairseq, and never silently lost."""
+"""Flags, defaults and presets work as in fairseq; settings under former names are read."""
 
 import argparse
 from argparse import Namespace
@@ -46,7 +46,7 @@ def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
 
 @pytest.mark.parametrize("arch", PRESETS)
 def test_an_architecture_has_what_its_preset_says_also_under_hydra(arch):
-    """fairseq-hydra-train fills in the dataclass before the architecture sets its values."""
+    """With Hydra, all fields have their defaults before the architecture sets its values."""
     want = dict(parse(arch).model, encoder_layers=1)
     cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, "encoder_layers": 1})
     model = ARCH_MODEL_REGISTRY[arch]
@@ -60,14 +60,14 @@ def test_an_architecture_has_what_its_preset_says_also_under_hydra(arch):
 # --- former names
 
 
-#: flags of today, and the settings of a checkpoint by the names and values they had
+#: current flags, and the same settings with the names and values of an older checkpoint
 TODAY = ["--position-encoding", "learned+bert_ad+shaw+deberta", "--norm", "rms"]
 TODAY += ["--shaw-max-distance", "3", "--deberta-max-distance", "5", "--init-weights", "default"]
 FORMER = {
     **{"position_encoding": "learned+separate+shaw+deberta", "norm": "unit"},
     **{"shaw_distance": 3, "deberta_distance": 5, "init_weights": "usual"},
 }
-#: what such a checkpoint lacks: the names of today, and flags newer than the renaming
+#: settings that such a checkpoint lacks: new names, and flags newer than the renaming
 YOUNGER = {"shaw_max_distance", "deberta_max_distance", "feed_forward"}
 YOUNGER |= {"encoder_position_encoding", "decoder_position_encoding"}
 OF_FAMILY = {
@@ -102,7 +102,7 @@ def test_former_names(family):
     assert torch.equal(loaded(*inputs)[0], today(*inputs)[0])
 
 
-#: What presets need at the sizes of these tests: layers for their patterns, fewer heads.
+#: Flags that presets need at the sizes of these tests: layers for their patterns, fewer heads.
 OWN_FLAGS = {
     "roformer_align": ["--alignment-layer", "1"],
     "modernbert_masked_lm_tiny": ["--encoder-layers", "3"],

@@ -1,4 +1,4 @@
-"""Every flag of every family: what its role means for overrides, resuming and fine-tuning."""
+"""The role of every flag, and its consequences for overrides, resuming and fine-tuning."""
 
 import dataclasses
 from argparse import Namespace
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.properties
 
 TASKS = {name: family.tasks[0] for name, family in FAMILIES.items()}
 MASKED_LM = FAMILIES["posenc_masked_lm"]
-# the layers of a model that has heads, and the size of a table, have rules of their own
+# flags of classification heads follow other rules
 HEADS = {"pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm"}
 BY_TASK = {"segments"}  # tested with the tasks
 HYDRA = [family for family in FAMILIES.values() if family.for_hydra]
@@ -31,19 +31,19 @@ every_family = pytest.mark.parametrize("family", HYDRA)
 
 
 def flags_of(family):
-    """Flags by name, without those that are former names."""
+    """Flags by name, without former names."""
     fields = dataclasses.fields(family.dataclass)
     return {f.name: f for f in fields if f.metadata.get("role") in ROLES}
 
 
 def new_flags_of(family):
-    """The flags that no earlier family has."""
+    """The flags that no family before this one in HYDRA has."""
     before = {name for other in HYDRA[: HYDRA.index(family)] for name in flags_of(other)}
     return {name: field for name, field in flags_of(family).items() if name not in before}
 
 
 def other_value(field, value):
-    """A value that is not *value*, of the same kind."""
+    """A value of the same type other than *value*."""
     choices = [choice for choice in field.metadata.get("choices") or () if choice != value]
     if choices:
         return choices[0]
@@ -57,7 +57,7 @@ def other_value(field, value):
 
 
 def configuration(family):
-    """What fairseq-train would work with, as a checkpoint keeps it."""
+    """The configuration of fairseq-train, in the form that a checkpoint keeps."""
     flags = ["--langs", "de,en"] if not family.for_hydra else []
     flags += own_criterion(family)
     return parse(family.model, *flags, task=TASKS[family.model])
@@ -85,7 +85,7 @@ def test_overrides_of_the_trained_model_are_refused(family):
     groups = {"task": {}, "model": OmegaConf.to_container(cfg.model, enum_to_str=True)}
     own, same = plug_in_flags(), {}
     for name, field in new_flags_of(family).items():
-        if name.endswith("_layers_to_keep"):  # checked as a list of layers, on both sides
+        if name.endswith("_layers_to_keep"):  # must be a list of layers, for both stacks
             continue
         state = {"cfg": OmegaConf.create(groups)}
         other = other_value(field, cfg.model.get(name))
@@ -99,7 +99,7 @@ def test_overrides_of_the_trained_model_are_refused(family):
         else:
             apply_overrides(state, {name: other}, "x.pt")
             assert state["cfg"].model[name] == other, name
-    apply_overrides({"cfg": OmegaConf.create(groups)}, same, "x.pt")  # the values that it has
+    apply_overrides({"cfg": OmegaConf.create(groups)}, same, "x.pt")  # the model's own values
 
 
 @every_family
@@ -111,14 +111,14 @@ def test_a_training_resumes_as_the_model_it_was(family, tmp_path):
     torch.save(checkpoint_of(cfg), path)
     checkpoint = read_checkpoint(path)
     for name, field in new_flags_of(family).items():
-        if name in {"rotary_original_length", *HEADS}:  # these have rules of their own
+        if name in {"rotary_original_length", *HEADS}:  # these follow other rules
             continue
         changed = Namespace(task=cfg.task, model=Namespace(**plain))
         setattr(changed.model, name, other_value(field, cfg.model.get(name)))
         if field.metadata["role"] == "model":
             with pytest.raises(UsageError, match="give another --save-dir"):
                 check_settings_of(str(path), checkpoint, changed, resumes=True)
-            # elsewhere it is a warm start
+            # in another --save-dir, it is a warm start
             assert check_settings_of(str(path), checkpoint, changed, resumes=False), name
         else:
             check_settings_of(str(path), checkpoint, changed, resumes=True)

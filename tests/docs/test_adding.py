@@ -1,4 +1,4 @@
-"""docs/adding.md: each file of the page does what the page says, and so do the lines of README."""
+"""The files of docs/adding.md do what the page says, and so does the encoding in README.md."""
 
 import re
 
@@ -33,7 +33,7 @@ def generate(own, toy, folder, *flags):
 
 @pytest.fixture(scope="module")
 def gaussian(own, toy, tmp_path_factory):
-    """The folder of a model with a preset and an encoding of a user's own."""
+    """The folder of a model with a user-defined preset and a user-defined encoding."""
     folder = tmp_path_factory.mktemp("gaussian")
     train(own, toy.separate, folder, "--arch", "gaussian_small", "--gaussian-width", "4")
     return folder
@@ -55,7 +55,7 @@ def test_an_encoding_with_flags_decodes_and_takes_overrides(own, toy, gaussian, 
 
 
 def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, gaussian, tmp_path):
-    pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+    pytest.importorskip("ctranslate2", reason="exported models need CTranslate2")
     arguments = ("ctranslate2", gaussian / "checkpoint_last.pt", tmp_path / "out", "--verify")
     assert "gaussian" in posenc("export", *arguments).message()
     done = posenc("export", *arguments, *own)
@@ -63,7 +63,7 @@ def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, gaussian, tmp_p
 
 
 def test_other_parts_go_through_every_command(own, toy, tmp_path):
-    """A kernel, a norm, a feed-forward form, a stack and a rule for positions, all in one model."""
+    """One model has a user-defined kernel, norm, feed-forward network, stack and position rule."""
     parts = ["--attention", "relu_power", "--linear-rotary", "inputs", "--norm", "scale", *ROTARY]
     parts += ["--feed-forward", "squared_glu", "--loops", "2", "--position-ids", "clauses"]
     whole = tmp_path / "whole"
@@ -154,8 +154,8 @@ def test_a_format_of_ones_own_goes_there_and_back(own, tmp_path):
 
 
 def test_a_class_of_transformers_of_ones_own_goes_there_and_back(own, tmp_path):
-    """A table is enough for both directions, its settings, and the comparison of logits."""
-    transformers = pytest.importorskip("transformers", reason="an extra: the classes")
+    """A table suffices for import, export, dropout settings and the comparison of logits."""
+    transformers = pytest.importorskip("transformers", reason="the classes are in transformers")
     sizes = {"hidden_size": 16, "word_embed_proj_dim": 16, "ffn_dim": 24, "vocab_size": 14}
     rates = {"dropout": 0.2, "attention_dropout": 0.05, "layerdrop": 0.03}
     config = transformers.OPTConfig(

@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/ say what the committed runs of the studies say."""
+"""Numbers in README.md and docs/ agree with the committed runs of the studies."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ NAMES = {
     "sinusoids": "sinusoidal",
     "rotary with random positions": "rotary-random",
 }
-# For systems whose names in the page's table differ from those in the plans of the columns.
+# By encoding in the page's table, the system's name in the plans of the studies, if it differs.
 MULTI30K = {"tupe+t5": "tupe-r", "sinusoidal": "transformer"}
 MASKED_LM = {"tupe+t5": "tupe-r", "tupe": "tupe-a", "learned": "bert-a", "learned+t5": "bert-r"}
 MASKED_LM["bert_ad"] = "bert-ad"
@@ -36,7 +36,7 @@ def rows(file):
 
 
 def scores(study, *measures):
-    """By system and seed, the mean of the measures."""
+    """The mean of the *measures*, by system and seed."""
     found = defaultdict(dict)
     for row in rows(RESULTS / study / "results.csv"):
         if all(row[measure] for measure in measures):
@@ -46,7 +46,7 @@ def scores(study, *measures):
 
 
 def steps(study, name):
-    """What a step of each run in the archive has recorded, trials of the search included."""
+    """The record of step *name* of each run in the archive, including trials of the search."""
     found = {}
     with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:
         for member in archive:
@@ -62,7 +62,7 @@ def rounded(values, digits):
 
 @pytest.fixture(scope="module")
 def language_models():
-    """Perplexities by system of all runs with a learning rate of 2e-3."""
+    """The perplexities of all runs with a learning rate of 2e-3, by system."""
     found, evaluated = defaultdict(list), steps("language_model", "evaluate")
     for run, record in steps("language_model", "train").items():
         if "--lr 2e-3 " in record["command"]:
@@ -72,7 +72,7 @@ def language_models():
 
 
 def said(row):
-    """What a row of README.md says of each system."""
+    """The value of each system in a table row of README.md."""
     (cells,) = re.findall(rf"^\| \[{row}\].*? \| (.*) \|$", README, re.MULTILINE)
     cells = re.sub(r" \([^)]*\)", "", cells).split(", ")
     pairs = [cell.rsplit(" ", 1) for cell in cells]
@@ -80,18 +80,18 @@ def said(row):
 
 
 def table(page, head):
-    """The rows of the table whose head begins with *head*, as cells without code's marks."""
+    """The cells of each row of the table whose head begins with *head*."""
     (lines,) = re.findall(rf"^\| {head}.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
 
 
 def system_of(name):
-    """A system of the study of generated tasks, by its flags."""
+    """The system of the study of generated tasks that has these flags."""
     return name.strip("`").replace(" --random-positions 128", "-random")
 
 
 def test_readme_says_what_the_page_says():
-    """The page says what the studies say, as the tests below compute."""
+    """The tests below compare the page with the studies."""
     page = {re.search("`([^`]*)`", name)[1]: cells for name, *cells in table(CHOOSE, "encoding")}
     bleu = {name: rounded([float(cells[0])], 1) for name, cells in page.items() if cells[0]}
     named = "rotary {rotary}, stock {sinusoidal}, a learned table {learned}, no positions {none}]"
@@ -133,7 +133,7 @@ def test_masked_language_models():
             needed[run["system"]], losses[run["system"]] = min(below), run["scores"]["loss"]
     said = "RoFormer: {rotary:,}; TUPE-R: {tupe-r:,}; BERT-A: {bert-a:,} |"
     assert said.format(**needed) in README
-    said = "rotary needs {rotary:,} for that, TUPE-R {tupe-r:,} and BERT-A {bert-a:,}"
+    said = "after {rotary:,} updates with rotary, {tupe-r:,} with TUPE-R and {bert-a:,} with BERT-A"
     assert said.format(**needed) in page
     said = "TUPE-R has {tupe-r:.2f} bits, rotary {rotary:.2f} and BERT-A, .* {bert-a:.2f}"
     assert re.search(said.format(**losses), page)
@@ -215,4 +215,4 @@ def test_what_is_seen_of_the_papers():
     hints, others = len(alone) - len(seen), len(tested) - len(alone)
     assert f"The {len(tested)} comparisons" in section
     assert re.search(rf"Seven are\s+seen, {hints} are hints[^.]* {others} are undecided", section)
-    assert len(table(section, "seen")) == 5  # two rows have two of the seven
+    assert len(table(section, "seen")) == 5  # two rows have two comparisons each

@@ -1,4 +1,4 @@
-"""Pages read on GitHub as they are, what they say of the registries, and examples of docstrings."""
+"""Pages are complete on GitHub and agree with the code; examples in docstrings work."""
 
 import argparse
 import contextlib
@@ -32,13 +32,13 @@ def name(page):
 
 
 def prose(page):
-    """A page without its blocks of code."""
+    """The text of a page without its code blocks."""
     return FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 @functools.lru_cache(maxsize=None)
 def anchors(page):
-    """What GitHub makes of the headings: lower case, no punctuation, hyphens for spaces."""
+    """GitHub's anchors of the headings: lower case, no punctuation, hyphens for spaces."""
     seen, found = Counter(), set()
     for heading in re.findall(r"^#+ +(.*)$", prose(page), re.MULTILINE):
         text = re.sub(r"<[^>]+>|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
@@ -81,7 +81,7 @@ def test_every_encoding_acts_somewhere():
 
 
 def module(file):
-    """A hook of the site."""
+    """Import a hook of the site from docs/."""
     spec = importlib.util.spec_from_file_location(file, ROOT / "docs" / f"{file}.py")
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
@@ -102,7 +102,7 @@ def test_the_site_has_tables_of_what_is_registered():
     for text in made.values():
         assert len({line.count(" | ") for line in text.splitlines()}) == 1, text
     linked = dict(re.findall(r"\[`(\w+)`\]\(api/([\w/]+)\.md\)", "".join(made.values())))
-    assert set(ENCODINGS) <= set(linked)  # the site drops links to what it lacks
+    assert set(ENCODINGS) <= set(linked)  # the site drops links to missing pages
     assert all((ROOT / f"{path}.py").is_file() for path in linked.values()), linked
     assert "`--local-window` | `local` |" in made["flags"]
     assert "roformer_base" in made["presets"] and "hf-roberta" in made["formats"]
@@ -110,16 +110,16 @@ def test_the_site_has_tables_of_what_is_registered():
 
 
 def printed_commands(page):
-    """The commands of this package in a page's blocks, as lists of words."""
+    """The fairseq-posenc commands in a page's code blocks, as lists of words."""
     for block in FENCE.findall(page.read_text(encoding="utf-8")):
         for line in block.replace("\\\n", " ").splitlines():
             if re.match(r" *fairseq-posenc [a-z]", line):
-                with contextlib.suppress(ValueError):  # a quotation that goes on in the next line
+                with contextlib.suppress(ValueError):  # a quotation over several lines
                     yield shlex.split(line, comments=True)[1:]
 
 
 def options_of(words):
-    """The options of the command that the words call, or of its part such as ``plot training``."""
+    """The options of the command, or subcommand such as ``plot training``, that *words* call."""
     parser = get_parser(words[0])
     for word in words:
         parts = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
@@ -136,7 +136,7 @@ def test_printed_commands_and_programs_are_there(page):
     for words in printed_commands(page) if "results" not in page.parts else ():
         known = options_of(words)
         for before, word in zip(words, words[1:]):
-            # what follows is for another command
+            # further words are for another command
             if word == "--" or words[0] == "script" or words[:2] == ["reading", "windows"]:
                 break
             is_value = before in known and known[before].nargs is None
@@ -150,7 +150,7 @@ def test_printed_commands_and_programs_are_there(page):
 
 
 OPTIONAL = {extra.module for extra in EXTRAS}
-LEAST = 10  # examples that have to be found
+LEAST = 10  # the least number of objects with examples
 
 
 def package_modules():

@@ -1,4 +1,4 @@
-"""Pages whose blocks run in order as printed, and do what the page says."""
+"""Pages whose code blocks are run in order, and must do what the page says."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ for package in ("transformers", "tokenizers", "safetensors", "onnxruntime"):
     pytest.importorskip(package, reason="the page exchanges models with it")
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: replaces rjieba where it is not installed: every character is a word
+#: replaces rjieba if it is not installed: every character is a word
 JIEBA = "def tokenize(text, hmm):\n    return [(c, at, at + 1) for at, c in enumerate(text)]\n"
 
 
@@ -41,7 +41,7 @@ def test_the_page_runs_as_printed(tmp_path):
 
 
 BASH = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: results that do not depend on the machine, and are on the page as well
+#: output that does not depend on the machine, and that the page also prints
 PRINTED = ("|word_order|", "merged: perplexity ", "model.onnx: 2.16 MB, 50 of 50 ", "tags:")
 OF_LLAMA_CPP = ("equal: 17 entries, 603 symbols, 21 tensors", "llama.gguf: 50 of 50 continuations")
 
@@ -49,7 +49,7 @@ OF_LLAMA_CPP = ("equal: 17 entries, 603 symbols, 21 tensors", "llama.gguf: 50 of
 @pytest.mark.slow
 @pytest.mark.journeys
 def test_the_ecosystem_runs_as_printed(tmp_path):
-    """llama.cpp's part runs if the variable LLAMA_CPP of the environment has its folder."""
+    """Blocks with llama.cpp run only if the environment variable LLAMA_CPP has its folder."""
     for package in ("lm_eval", "peft", "gguf", "optimum.onnxruntime", "sentencepiece"):
         pytest.importorskip(package, reason="the page uses it")
     page = (EXAMPLES / "transformers_ecosystem" / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every encoding by its paper's formulas in float64: logits, values, rotations, first values."""
+"""Every encoding against its paper's formulas in float64; initial values of parameters."""
 
 import math
 
@@ -27,7 +27,7 @@ from fairseq_posenc.encodings.content import Content
 
 pytestmark = pytest.mark.formulas
 
-#: every encoding with logits of its own, and its other forms
+#: every encoding with a function in LOGITS, with its default flags and in its variants
 FORMS = [(name, {}) for name in LOGITS]
 FORMS += [
     ("kerple", {"kerple_kernel": "power"}),
@@ -63,7 +63,7 @@ def test_logits_are_those_of_the_paper(name, flags, causal, length, keys):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name, flags", [f for f in FORMS if not causal_only(f[0])])
 def test_logits_of_any_positions_are_those_of_the_paper(name, flags, causal, length):
-    """Positions that start again, jump and go back, and differ between the sequences."""
+    """Positions restart, jump and go back, and differ between the two sequences."""
     positions = torch.tensor([[0, 1, 2, 0, 1, 9], [4, 0, 0, 7, 3, 3]])
     case = Case(name, length, 6, positions, causal=causal, **flags)
     torch.testing.assert_close(case.computed(), case.by_hand(), atol=1e-6, rtol=1e-6)
@@ -76,7 +76,7 @@ def test_logits_of_any_positions_are_those_of_the_paper(name, flags, causal, len
     [("shaw", {"shaw_per_head": False}), ("shaw", {"shaw_per_head": True}), ("nezha", {})],
 )
 def test_values_by_hand(name, flags, causal, length, keys):
-    """Shaw et al. Eq. 3, the second summand; for a single query it is added to the values."""
+    """The second summand of Shaw et al. Eq. 3; for a single query it is added to the values."""
     case = Case(name, length, keys, causal=causal, shaw_values=True, **flags)
     weights, want = random(B, H, length, keys), torch.zeros(B, H, length, D, dtype=torch.double)
     content = Content(None, case.q, case.k, 1.0, case.places)
@@ -111,9 +111,9 @@ def test_values_by_hand(name, flags, causal, length, keys):
 )
 @pytest.mark.parametrize("length_scale", [None, 3])
 def test_the_whole_layer_by_hand(name, factor, length_scale):
-    """One scale on all products with content; rotary rotates those of q·k alone.
+    """All products with queries or keys have one scale; rotary rotates only q·k.
 
-    --log-length-scale multiplies products by log n / log N, and neither gates nor biases.
+    --log-length-scale multiplies these products by log n / log N, but not gates or biases.
     """
     causal, length = causal_only(name) or length_scale is not None, 5
     case = Case(name, length, length, causal=causal, log_length_scale=length_scale)
@@ -172,7 +172,7 @@ def test_equation_9_resets_the_sum_of_all_content_free_logits(name, reset):
 
 
 def transformed(name, q, positions, **flags):
-    """*q* (B, T, H, D) at *positions* (T), transformed as queries, as keys and as values."""
+    """*q* (B, T, H, D) at *positions* (T), transformed as queries, keys and values."""
     transform = encoding_of(name, q.size(2), q.size(3), causal=True, **flags).transform
     return transform(q, q, q, transform.table(torch.tensor([positions])))
 
@@ -192,7 +192,7 @@ def transformed(name, q, positions, **flags):
     ],
 )
 def test_rotary_is_the_rotation_matrix_of_equation_7(flags, dim, kept):
-    """p-RoPE keeps the highest frequencies of all pairs (Barbero et al. 2410.06205)."""
+    """p-RoPE rotates only the pairs with the highest frequencies (Barbero et al. 2410.06205)."""
     x, positions = torch.randn(2, 4, 3, 16), [0, 7, 100, 4095]
     pairing, base = flags.get("rotary_pairing", "interleaved"), flags.get("rotary_base", 1e4)
     half = dim // 2
@@ -231,7 +231,7 @@ def test_products_of_xpos_by_hand(flags):
 
 
 def test_bert_ad_keeps_all_four_correlations():
-    """TUPE section 4.3: words and positions projected apart, 1/sqrt(4d) on the sum."""
+    """TUPE section 4.3: separate projections of words and positions, 1/sqrt(4d) on the sum."""
     encoding = encoding_of("bert_ad")
     transform = encoding.transform.double()
     q, k = random(1, 5, 4, 8), random(1, 5, 4, 8)
@@ -272,17 +272,17 @@ def test_the_penalty_of_kerple_stays_finite_in_float16():
     assert logits[:, 0].eq(0).all() and torch.isfinite(logits.half()).all()
 
 
-# --- first values
+# --- initial values
 
 
 def uniform(bound):
-    """The standard deviation of uniform numbers between plus and minus *bound*."""
+    """The standard deviation of numbers drawn uniformly from -*bound* to *bound*."""
     return bound / math.sqrt(3)
 
 
-#: a large number of rows or units
+#: the number of rows of tables, and of hidden units
 MANY = 40
-#: encodings with parameters, and forms with other parameters
+#: encodings with parameters, and variants with different parameters
 STARTED = [
     "shaw",
     "transformer_xl",
@@ -296,7 +296,7 @@ STARTED = [
     "dape",
 ]
 STARTED += ["t5 products", "tupe free"]
-#: deviations of first values other than 0.02, and other than 0 for biases, norms and scalars
+#: deviations of initial values, if not 0.02 (0 for biases, norms and scalars)
 FIRST = {
     "shaw": {"key_table.weight": uniform(math.sqrt(6 / (2 * MANY + 1 + 64)))},  # Glorot's bound
     # PyTorch's bounds for linear layers with one input, and with one for each hidden unit
@@ -322,7 +322,7 @@ def test_parameters_start_with_the_deviation_of_the_paper(name):
     for module in filter(None, modules.values()):
         for full, parameter in module.named_parameters():
             own = full.replace(f"{name}.", "").replace("value_", "key_")
-            if own.startswith("bias."):  # DAPE's KERPLE, which is tested below
+            if own.startswith("bias."):  # KERPLE inside DAPE: see the next test
                 continue
             same = own.endswith("bias") or own.startswith(("norm", "log_", "theta"))
             first = FIRST.get(name, {}).get(own, 0.0 if same else 0.02)
@@ -334,7 +334,7 @@ def test_parameters_start_with_the_deviation_of_the_paper(name):
 
 @pytest.mark.parametrize("kernel, most", [("power", (1.0, 2.0)), ("logarithmic", (2.0, 1.0))])
 def test_kerple_starts_as_the_released_code(kernel, most):
-    """r1 and r2 are uniform: the power's below 1 and 2, the logarithm's below 2 and 1."""
+    """r1 and r2 are uniform, below 1 and 2 (power) or below 2 and 1 (logarithmic)."""
     module = encoding_of("kerple", heads=4096, kerple_kernel=kernel).shared_bias["kerple"]
     r2 = 2 * module.shape.sigmoid() if kernel == "power" else module.shape.exp()
     for values, bound in zip((module.scale.exp(), r2), most):

@@ -1,4 +1,4 @@
-"""Encodings in models: by side and layer, what is computed once, memory, and what is refused."""
+"""Encodings in models: per stack and layer, shared computations, memory, and refusals."""
 
 import re
 
@@ -20,7 +20,7 @@ from fairseq_posenc.encodings.rotary import Rotary
 pytestmark = pytest.mark.properties
 
 
-# --- patterns over layers, and sides
+# --- encodings that differ between layers or stacks
 
 FOUR = ["--encoder-layers", "4", "--decoder-layers", "4"]
 
@@ -40,7 +40,7 @@ def test_layers_follow_the_pattern_and_keep_their_encodings_when_others_are_prun
 
 @torch.no_grad()
 def test_every_layer_uses_the_encoding_it_has():
-    """A pattern that names the same encoding for both layers equals the encoding by itself."""
+    """A pattern with the same encoding for both layers equals that encoding alone."""
     source, target = sentences(2, 7), sentences(2, 8, seed=1)
     plain, same, other = map(tiny, ("rotary", "rotary,rotary", "rotary,none"))
     for model in (same, other):
@@ -78,7 +78,7 @@ def test_decoding_projects_distances_when_their_number_doubles_only(name, monkey
     model.encoder(source)
     monkeypatch.setattr(kind, "project", lambda *a: calls.append(len(a[1])) or plain(*a))
     decode_in_steps(model, source, target, [3] + [1] * 17)
-    assert calls[2:] == [5, 7, 15, 31, 63]  # after the encoder's two layers
+    assert calls[2:] == [5, 7, 15, 31, 63]  # the first two calls are the encoder's
 
 
 @pytest.mark.parametrize("name", CONTENT)
@@ -143,12 +143,12 @@ def test_sinusoids_made_in_inference_serve_a_training():
 
 
 def test_xpos_refuses_float16_where_its_scales_overflow():
-    # over 64 positions, up to 2^14
+    # the scales of 64 positions go up to 2^14
     transform = encoding_of("xpos", 2, 8, causal=True, xpos_scale_base=4.0).transform
     table = transform.table(torch.arange(2)[None])
     q = torch.randn(1, 2, 1, 8)
     transform(q.bfloat16(), q.bfloat16(), q.bfloat16(), table)
-    with pytest.raises(UsageError, match="float16, which holds 44; give fewer positions"):
+    with pytest.raises(UsageError, match="float16, which is enough for 44; give fewer positions"):
         transform(q.half(), q.half(), q.half(), table)
     fits = encoding_of("xpos", 2, 8, causal=True, xpos_scale_base=4.0, longest=44).transform
     fits(q.half(), q.half(), q.half(), fits.table(torch.arange(2)[None]))

@@ -1,6 +1,6 @@
-"""--position-ids: the positions of rules, and encodings at any positions.
+"""--position-ids: the positions that rules assign, and encodings at arbitrary positions.
 
-tests/test_properties.py tests that models with rules decode, pad and train as others do.
+tests/test_properties.py tests decoding, padding and training of models with such rules.
 """
 
 from argparse import Namespace
@@ -19,7 +19,7 @@ SYMBOLS = {symbol: number for number, symbol in enumerate("<s> <pad> </s> . a b 
 
 
 def read(rule, text, causal=True, padding=(0, 0), **flags):
-    """The table's and the layers' positions of a text of symbols."""
+    """Positions that a rule gives to the embedding table and to the layers, for a text."""
     side = "decoder" if causal else "encoder"
     stack = replace(encoding_of("learned", causal=causal).stack, side=side)
     indices = torch.tensor([[SYMBOLS[symbol] for symbol in text.split()]])
@@ -31,16 +31,16 @@ def read(rule, text, causal=True, padding=(0, 0), **flags):
     return [None if each is None else each[0, padding[0] : end].tolist() for each in places]
 
 
-#: rule, causal, text, positions of the table, and of the layers
+#: rule, causal, text, positions for the embedding table, positions for the layers
 ROWS = [
-    # what a decoder reads begins with the separator before a document
+    # a decoder's input begins with the separator before a document
     ("documents", True, "</s> a b </s> </s> a", [0, 1, 2, 0, 0, 1], "same"),
     ("documents", False, "<s> a b </s> a b a </s>", [0, 1, 2, 3, 0, 1, 2, 3], "same"),
     ("segments", True, "</s> a . a b . . a", [0, 1, 2, 0, 1, 2, 0, 0], [0, 0, 0, 1, 1, 1, 2, 3]),
     ("segments", False, "a b . b", [0, 1, 2, 0], [0, 0, 0, 1]),
     ("digits", True, "</s> 1 2 + 0 = 2 1 0 a", [0, 1, 2, 0, 1, 0, 1, 2, 3, 0], None),
     ("digits", False, "1 2 2", [1, 2, 3], None),
-    # 12 + 20 = 23, with two answers that follow each other
+    # numbers are reversed; the text has two sums
     (
         "coupling",
         True,
@@ -56,7 +56,7 @@ ROWS = [
 @pytest.mark.parametrize("padding", [(0, 0), (3, 0), (0, 2)])
 @pytest.mark.parametrize(
     "rule, causal, text, table, layers",
-    [row for row in ROWS if row[0] in POSITION_RULES],  # packs register some
+    [row for row in ROWS if row[0] in POSITION_RULES],  # some are in packs
 )
 def test_positions_of_rules(rule, causal, text, table, layers, padding):
     flags = {"position_digits": "0 1 2"}
@@ -74,7 +74,7 @@ def test_separators_are_symbols_of_choice():
 
 @pytest.mark.parametrize("rule", POSITION_RULES)
 def test_positions_follow_from_the_tokens_before(rule):
-    """Otherwise a cache would hold keys of other positions."""
+    """If positions depended on later tokens, cached keys would have wrong positions."""
     text = "</s> 1 . 2 + 2 0 = 2 . 0 </s> 1 + 1 = 2"
     whole = read(rule, text, position_digits="0 1 2")
     words = text.split()
@@ -84,7 +84,7 @@ def test_positions_follow_from_the_tokens_before(rule):
 
 
 class Given:
-    """A rule that gives *ids* (B, S) to any tokens."""
+    """A rule that assigns the positions *ids* (B, S), whatever the tokens."""
 
     zero_is_none = False
 
@@ -92,17 +92,16 @@ class Given:
         self.ids = ids
 
     def places(self, tokens):
-        """See PositionRule."""
         return Ruled(self.ids, self.ids)
 
 
 def encode(model, source, ids):
-    """States of a model's encoder for *source*, whose tokens are at the positions *ids*."""
+    """The encoder's output for *source*, with its tokens at the positions *ids*."""
     model.encoder.assigner.rule = Given(ids)
     return model.encoder(source)["encoder_out"][0]
 
 
-#: encodings of every place that reads positions; test_formulas.py tests the logits of each
+#: encodings that cover every use of positions; test_formulas.py tests the logits of each
 ENCODERS = ["learned", "rotary", "bert_ad", "t5", "tupe", "softmax:rotary+deberta"]
 ENCODERS += ["shaw_values:rotary+shaw", "favor:rotary"]
 
@@ -129,7 +128,7 @@ def test_encodings_go_by_positions_and_not_by_the_order_of_tokens(name):
     "first, message",
     [
         (-1, "a position of the encoder is -1"),
-        (1018, "go up to 1024, and the encoder has 1024"),
+        (1018, "go up to 1024, but the encoder has 1024"),
     ],
 )
 def test_positions_that_the_model_has_not_are_refused_in_one_line(first, message):

@@ -27,7 +27,7 @@ def close(got, want, tolerance=1e-5):
 
 @pytest.mark.parametrize("heads", [4, 6, 8, 12])
 def test_alibi(golden, heads):
-    """BLOOM's bias rises towards the query: from ours it differs by a constant a query."""
+    """BLOOM's bias differs from ours by a constant for each query."""
     out = golden("alibi")["outputs"]
     close(torch.tensor(slopes(heads)), out[f"slopes_h{heads}"].flatten())
     bias = encoding_of("alibi", heads=heads).shared_bias["alibi"]
@@ -39,7 +39,7 @@ def test_alibi(golden, heads):
 
 @pytest.mark.parametrize("kind", ["bi", "uni"])
 def test_t5_of_transformers(golden, kind):
-    """The reference of the bias has every 13th of 40 queries."""
+    """The reference bias has only every 13th of 40 queries."""
     ref = golden("t5_bucket")
     for size in ((32, 128), (16, 64), (64, 256), (32, 20)):
         got = relative_position_bucket(ref["inputs"]["relative_position"], *size, kind == "uni")
@@ -97,7 +97,7 @@ def test_fox_of_its_authors(golden):
 
 
 def assert_attends_as(ref, case, parts, length):
-    """Compare output and weights with those of fairseq2, at its real queries and 11 keys."""
+    """Compare outputs and attention weights with fairseq2's, for real queries and 11 keys."""
     inputs = {name: ref["inputs"][name] for name in "qkv"}  # (B, T, H, D)
     lengths = ref["inputs"]["key_lens"] if "padded" in case else torch.full((3,), 11)
     mask = additive_mask(
@@ -110,7 +110,7 @@ def assert_attends_as(ref, case, parts, length):
     more = (lambda w: terms.relative_values(content, w)) if terms.needs_weights else None
     scale = parts.encoding.scale
     out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
-    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # as many queries as keys
+    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # pads queries like keys
     close(out.transpose(1, 2) * real, ref["outputs"][case] * real)
     real = real.transpose(1, 2)
     close(weights * real, ref["outputs"][case + "_weights"] * real)
@@ -126,7 +126,7 @@ def test_shaw_of_fairseq2(golden, file, case):
     flags = {"shaw_max_distance": 4, "shaw_values": True, "causal": "causal" in case}
     parts = Parts("shaw", heads=2, head_dim=8, **flags)
     term = parts.terms["shaw"]
-    # where later keys are hidden, we have no vectors for them
+    # our causal stacks have no vectors for later keys
     for table, name in ((term.key_table, "k"), (term.value_table, "v")):
         table.weight.copy_(ref["state_dict"][f"rel_{name}_embed.weight"][: len(table.weight)])
     assert_attends_as(ref, case, parts, ref["inputs"]["q"].size(1))
@@ -148,7 +148,7 @@ def test_transformer_xl_of_fairseq2(golden, case):
 
 
 def rotated(x, positions, **flags):
-    """Rotate x (B, H, T, D) at positions (1|B, T)."""
+    """Rotate x (B, H, T, D) by *positions* (1 or B, T)."""
     rotation = encoding_of("rotary", heads=3, head_dim=x.size(-1), **flags).transform
     return rotation.rotate(x.transpose(1, 2), rotation.table(positions)).transpose(1, 2)
 

@@ -19,15 +19,15 @@ FACTORS = tuple(1.0 + i / 2 for i in range(32))
 
 
 def by_hand(rule, i, base, factor, length):
-    """The frequency of pair i of 32, from 0; the γ of Peng et al. is 1 - share here."""
+    """The frequency of pair i (0 to 31); *share* is 1 - γ in the notation of Peng et al."""
     dim, theta = 64, base ** (-2 * i / 64)
     if rule == "ntk":
         return (base * factor ** (dim / (dim - 2))) ** (-2 * i / dim)
     if rule in ("linear", "longrope"):
         return theta / (factor if rule == "linear" else FACTORS[i])
-    if rule == "llama3":  # linear in the rotations, from 4 to 1
+    if rule == "llama3":  # *share* is linear in the number of rotations, from 4 to 1
         share = (4 - length * theta / (2 * math.pi)) / (4 - 1)
-    else:  # linear in the pair, from 32 rotations to one; the released code rounds the ends
+    else:  # *share* is linear in i, from 32 rotations to 1; the released code rounds both pairs
         first, last = (
             dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
             for turns in (32, 1)
@@ -52,7 +52,7 @@ def test_frequencies_by_hand(rule, length):
 
 
 def test_other_implementations(golden):
-    """Frequencies by transformers; its dynamic NTK is our NTK with a factor for each length."""
+    """Against transformers, whose dynamic NTK is our NTK with a factor for each length."""
     reference = golden("rope_inv_freq")
     outputs, compared = reference["outputs"], set()
     wanted = zip(outputs["inv_freq"].double(), outputs["attention_factor"].tolist())
@@ -105,11 +105,11 @@ def test_checkpoints_keep_the_factors_and_not_the_name_of_their_file(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("1 2 3", "--rotary-factors: has 3 factors, and heads have 4 rotated pairs"),
-        ("1 2 0 3", "factors.txt: 0 is no factor; give a file with one number above 0"),
-        ("1 2 nan 3", "factors.txt: nan is no factor"),
-        ("1 2 3 inf", "factors.txt: inf is no factor"),
-        ("", "factors.txt: is no list of numbers"),
+        ("1 2 3", "--rotary-factors: has 3 factors, but heads have 4 rotated pairs"),
+        ("1 2 0 3", "factors.txt: 0 is no valid factor; give a file with one number above 0"),
+        ("1 2 nan 3", "factors.txt: nan is no valid factor"),
+        ("1 2 3 inf", "factors.txt: inf is no valid factor"),
+        ("", "factors.txt: is not a list of numbers"),
         (b"\xff\xfe", "factors.txt.*UTF-8"),
     ],
 )
@@ -133,7 +133,7 @@ def test_the_length_of_training_is_kept_in_the_settings():
 
 @pytest.fixture
 def warnings_of(caplog):
-    """What is logged while something runs as in a process of its own."""
+    """A function that returns the warnings of a call, as if it ran in a new process."""
 
     def count(function):
         warn_of_length.cache_clear()
@@ -167,9 +167,9 @@ def test_it_is_given_once_for_both_stacks_all_forwards_and_all_steps(warnings_of
 
 @pytest.mark.parametrize("rule, least", [("segments", 3), ("documents", 3), ("digits", 9)])
 def test_it_counts_the_positions_of_a_rule(rule, least, warnings_of):
-    """Every third of 9 tokens ends a segment or document; digits give positions to a table only."""
+    """Every third of 9 tokens ends a segment or document; ``digits`` does not affect rotary."""
     if rule not in POSITION_RULES:
-        pytest.skip("a pack that is not there has the rule")
+        pytest.skip("the rule needs a pack that is not installed")
     symbols = ("--position-separators", "w1") if rule != "digits" else ("--position-digits", "w1")
     flags = ("--position-ids", rule, *symbols)
     tokens = torch.full((1, 9), 20)

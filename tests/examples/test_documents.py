@@ -1,4 +1,4 @@
-"""Document translation: published documents, samples, translation in turn, contrastive sets."""
+"""Document translation: published corpora, translation in context, contrastive sets, the recipe."""
 
 import gzip
 import hashlib
@@ -77,7 +77,7 @@ def test_published_documents_become_texts(corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The program that translates, and its arguments for a model of documents."""
+    """The module translate.py, and arguments with which it loads a small model."""
     made = write_model(tmp_path_factory.mktemp("documents"), words=[*WORDS, context.SEPARATOR])
     words = [str(made / "data"), "--path", str(made / "model.pt"), *USER_DIR, "--cpu"]
     languages = ["--source-lang", "en", "--target-lang", "de"]
@@ -106,7 +106,7 @@ def test_another_number_of_sentences_is_said(model, monkeypatch, written, lines,
     found = [each.split() for each in written.split("<brk>")]
     monkeypatch.setattr(translator, "search", lambda *_: list(found))
     assert list(map(" ".join, translator.in_turn([["a"], ["b"]], None, "both"))) == lines
-    said = f"a ...: {len(found)} sentences for 2; the last are joined or empty\n"
+    said = f"a ...: {len(found)} translations, not 2; the last are merged or empty\n"
     assert capsys.readouterr().err == said
 
 
@@ -173,7 +173,7 @@ def test_documents_are_prepared_translated_and_choices_scored(model, choices, tm
         done = succeed(FOLDER / "prepare.sh", "texts", "made", cwd=tmp_path)
         assert done.stdout.endswith(said)
     assert "<brk>" in (tmp_path / "made" / "data-bin" / "dict.en.txt").read_text()
-    _, (data, _, checkpoint, *_) = model  # whose dictionary has other words
+    _, (data, _, checkpoint, *_) = model  # its dictionary is not that of *made*
     shutil.copytree(data, tmp_path / "data")
     settings = ["SOURCE=en", "TARGET=de", "CONTEXT=0,1", "SIDES=both"]
     write(tmp_path / "data" / "text.settings", settings)

@@ -1,4 +1,4 @@
-"""Perplexity by context length: a plain loop in float64, fairseq-eval-lm, and the picture."""
+"""Perplexity by context length: a plain float64 loop, windows, plots, and error messages."""
 
 import csv
 import math
@@ -94,7 +94,7 @@ def test_stock_models_end_with_their_table(corpus, tmp_path):
 def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path, capsys):
     rotary, learned = trained_lm("rotary"), trained_lm("learned")
     runs = [f"learned={learned}", f"rotary={rotary}", f"rotary, yarn={rotary} {YARN}"]
-    runs += [f"rotary={trained_lm('rotary').with_name('checkpoint1.pt')}"]  # a second of this name
+    runs += [f"rotary={trained_lm('rotary').with_name('checkpoint1.pt')}"]  # same name
     output, table = tmp_path / "curves.png", tmp_path / "curves.csv"
     files = ["--output", str(output), "--csv", str(table)]
     extrapolation.main([str(corpus), *files, "--lengths", "16,8,32", "--cpu", *runs])
@@ -120,7 +120,7 @@ def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path
 
 
 def test_a_curve_of_several_runs_ends_with_the_first_of_them():
-    """A curve ends where a seed ends, because its mean beyond would be of fewer models."""
+    """A curve ends with its shortest run, because a mean beyond would be over fewer models."""
     short, long = (
         extrapolation.Measurement(extrapolation.Run("a", "", {}, 8), 4, dict.fromkeys(read, 3))
         for read in ([4, 8], [4, 8, 16])

@@ -1,4 +1,4 @@
-"""Generated tasks: outputs computed in another way, and data without leaks."""
+"""Generated tasks: outputs against independent implementations, and data without leaks."""
 
 import re
 from argparse import ArgumentTypeError
@@ -22,7 +22,7 @@ Settings, split, write_task = splits.Settings, splits.split, writing.write_task
 SMALL = Settings("copy", "language_modeling", (1, 2, 3, 4), (2, 4, 6), 400, 10, 20, 1)
 register_generated_task = registry.register_generated_task
 
-#: The number of samples of each length by which a task is tested.
+#: The number of samples of each length with which a task is tested.
 SAMPLES = 30
 
 
@@ -40,12 +40,12 @@ def product_of(symbols):
 
 
 def turned(symbols):
-    """A formula of reversed numbers, with each number turned back."""
+    """Reverse the digits of each number in an arithmetic formula."""
     return re.sub(r"\d+", lambda found: found.group()[::-1], "".join(symbols))
 
 
 def left_by(symbols):
-    """What a stack holds, popped to its end; the first action begins where bits end."""
+    """The bits on a stack after all actions, from the top down."""
     left = ""
     for symbol in symbols:
         left = left[:-1] if symbol == "pop" else left + symbol[-1]
@@ -59,7 +59,7 @@ def missing(symbols):
 
 
 def scan(words):
-    """SCAN's translation by rules on texts, phrase after phrase."""
+    """The actions of a SCAN command, by string rules for one phrase at a time."""
     parts = re.split(r" (and|after) ", " ".join(words))
     done = phrase(parts[0])
     for link, part in zip(parts[1::2], parts[2::2]):
@@ -102,7 +102,7 @@ def parity(count):
     return ["odd" if count % 2 else "even"]
 
 
-#: The output of every task from its input.
+#: By task, a function that computes the output from the input.
 OUTPUTS = {
     "copy": list,
     "copy_repeats": list,
@@ -131,7 +131,6 @@ OUTPUTS = {
 
 
 def lengths_of(task):
-    """Some lengths of a task."""
     return [task.least + task.step * more for more in (0, 1, 2, 5, 11, 24)]
 
 
@@ -194,7 +193,7 @@ def test_no_set_is_empty(tests, validations):
 
 
 def test_seeds_and_settings_decide(tmp_path):
-    """The functions of Python's generator used here are the same since version 3.8."""
+    """The methods of random.Random used here give the same numbers since Python 3.8."""
     sample = GENERATED_TASKS["copy"].sample(12, Random("copy 12 train 1"))[0]
     assert "".join(sample) == "dabgefahagaa"
 
@@ -206,7 +205,7 @@ def test_seeds_and_settings_decide(tmp_path):
 
     first = digest("a")
     assert digest("b") == first
-    assert digest("c", test_lengths=(2, 4, 8)) == first  # another test, the same training
+    assert digest("c", test_lengths=(2, 4, 8)) == first  # other tests, but the same training data
     assert digest("d", seed=2) != first
 
 
@@ -247,7 +246,6 @@ def test_every_task_can_be_written_without_naming_its_lengths(name, tmp_path, ca
 
 
 def test_a_task_of_ones_own_is_written(tmp_path, monkeypatch):
-    """The file of docs/adding.md, as another process reads it."""
     (tmp_path / "my_tasks").mkdir()
     (tmp_path / "my_tasks" / "__init__.py").write_text(files()["my_tasks/__init__.py"])
     monkeypatch.chdir(tmp_path)

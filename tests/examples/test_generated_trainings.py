@@ -1,4 +1,4 @@
-"""The criterion of answers in all families of models: its loss, and what counts as right."""
+"""The answer criterion with all families of models: its loss, and which answers are correct."""
 
 import re
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ class Said:
 
 
 def logits_of(said):
-    """Logits (B, T, V) with noise, by which the symbols *said* (B, T) are the most probable."""
+    """Noisy logits (B, T, V) with which the symbols *said* (B, T) are the most probable."""
     torch.manual_seed(1)
     noise = torch.rand(*said.shape, len(DICTIONARY), dtype=torch.float64)
     return noise + 3 * F.one_hot(said, len(DICTIONARY))
@@ -79,7 +79,7 @@ def test_a_language_model_answers_after_the_symbol():
 def test_a_translation_is_all_answer():
     targets = torch.tensor([[B, A, END], [A, END, PAD]])
     said = targets.clone()
-    said[1, 1] = B  # it does not end
+    said[1, 1] = B  # B in place of </s>
     logits = logits_of(said)
     given = sample(targets, src_tokens=TEXTS, prev_output_tokens=targets)
     found = criterion(mode=None)(Said(logits), given)
@@ -89,7 +89,7 @@ def test_a_translation_is_all_answer():
 
 def test_a_masked_language_model_sees_nothing_of_the_answer():
     hidden = torch.full_like(TEXTS, PAD)
-    hidden[0, 0], hidden[0, 3] = A, B  # what fairseq selected, and replaced by B or the mask
+    hidden[0, 0], hidden[0, 3] = A, B  # selected by fairseq, which replaces them by <mask> or B
     given = TEXTS.clone()
     given[0, 0], given[0, 3] = MASK, B
     logits = logits_of(TEXTS)
@@ -101,14 +101,14 @@ def test_a_masked_language_model_sees_nothing_of_the_answer():
 
 
 def test_other_data_and_several_samples_in_a_text_are_refused():
-    with pytest.raises(UsageError, match="with --sample-break-mode eos"):
+    with pytest.raises(UsageError, match="masked_lm with --sample-break-mode eos"):
         criterion(mode="none")
     with pytest.raises(UsageError, match="folder: its dictionary has no symbol <answer>"):
         criterion(dictionary=Dictionary())
-    criterion(mode=None, dictionary=Dictionary())  # a translation needs none
+    criterion(mode=None, dictionary=Dictionary())  # translation does not need the symbol
 
 
-# --- by fairseq's commands
+# --- in fairseq's commands
 
 BLOCKS = ["--tokens-per-sample", "32", "--sample-break-mode", "eos"]
 LANGUAGES = ["--source-lang", "input", "--target-lang", "output"]
@@ -127,7 +127,7 @@ TESTED = "length1,length3"
 
 @pytest.mark.parametrize("family", TINY)
 def test_a_family_learns_and_is_tested_by_length(family, tmp_path):
-    """Another process finds the scores of the last update again, given the checkpoint."""
+    """fairseq-validate, in another process, gives the scores of the last validation again."""
     data, save = tmp_path / "data", tmp_path / "save"
     words = ["--lengths", "1-2", "--test-lengths", "1,3", "--samples", "160", "--family", family]
     writing.main(["copy_repeats", str(data), *words])

@@ -1,4 +1,4 @@
-"""Language-model recipe, and long documents: data without loss, trained on and trained further."""
+"""The recipes for language models and long documents: complete data, training and resuming."""
 
 import json
 import random
@@ -18,7 +18,7 @@ PREPARE, TRAIN = (RECIPE / name for name in ("prepare.sh", "train.sh"))
 
 
 def wikitext(folder):
-    """A made-up WikiText: 40 and 10 lines, some empty."""
+    """Write a made-up WikiText of 40 and 10 lines, some of them empty."""
     folder.mkdir()
     draw = random.Random(4)
     for split, count in (("train", 40), ("valid", 10)):
@@ -40,7 +40,7 @@ NUMBERS = {symbol: byte for byte, symbol in BYTES["enwik8"].items()}
 
 
 def read_back(folder, split):
-    """The bytes of a data set, and the lengths of its items."""
+    """The symbols of a data set, and the lengths of its items."""
     dictionary = Dictionary.load(str(folder / "dict.txt"))
     items = data_utils.load_indexed_dataset(str(folder / split), dictionary)
     symbols = [dictionary[number] for item in items for number in item.tolist()]
@@ -67,7 +67,7 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
 @pytest.mark.parametrize("subwords", ["byte-bpe", "sentencepiece"])
 def test_running_text_and_articles_in_subwords(subwords, tmp_path):
     if subwords == "byte-bpe":
-        pytest.importorskip("tokenizers", reason="an extra: byte-level BPE")
+        pytest.importorskip("tokenizers", reason="byte-level BPE needs tokenizers")
     for split in ("train", "valid"):
         lines = ["the cat\n\n sat ", "a dog"] * 20
         write(tmp_path / f"{split}.jsonl", [json.dumps({"text": text}) for text in lines])
@@ -83,7 +83,7 @@ def test_running_text_and_articles_in_subwords(subwords, tmp_path):
     ).exists()
 
 
-# --- from words to models
+# --- from text to models
 
 TINY = [*shape(1, 16, 16, 2, "decoder"), "--num-workers", "0", "--lr", "0.01"]
 SMALL = ["--cpu", "--tokens-per-sample", "16", "--update-freq", "1"]
@@ -96,7 +96,7 @@ ADAPTIVE = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """What prepare.sh made of made-up words."""
+    """The data that prepare.sh makes from a made-up WikiText."""
     folder = tmp_path_factory.mktemp("words")
     wikitext(folder / "wikitext")
     succeed(PREPARE, "wikitext", "wikitext", "out", cwd=folder)
@@ -106,7 +106,7 @@ def data(tmp_path_factory):
 def test_words_are_prepared_trained_on_and_trained_further(data, tmp_path):
     lines = (data.parents[1] / "wikitext" / "wiki.train.tokens").read_text().splitlines()
     found, lengths = read_back(data, "train")
-    # an empty line has its </s>, too: that is how the tokens of WikiText are counted
+    # an empty line has a </s>, too, which counts as a token of WikiText
     assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
     assert len(lengths) == 40
     words = ["rotary", data, "run", *SMALL, *TINY, *ADAPTIVE, "--arch", "gau_lm_small"]
@@ -154,7 +154,7 @@ def test_headings_are_of_the_sections_that_the_excerpt_has():
     found = list(headings.articles(lines, words=9))
     assert [article.body for article in found] == [f"{x} is a thing . a b c d" for x in "AB"]
     assert [article.headings for article in found] == [f"{x} one ; {x} two" for x in "AB"]
-    assert not list(headings.articles(lines, words=8))  # less than two headings
+    assert not list(headings.articles(lines, words=8))  # fewer than two headings
 
 
 def test_half_of_the_examples_have_the_headings_of_another_article(tmp_path):

@@ -43,7 +43,7 @@ def write_texts(folder, documents, counts):
 
 @pytest.fixture(scope="session")
 def prepared(once):
-    """Folder with ``text`` (20 and 4 documents) and ``out`` of prepare.sh."""
+    """A folder with ``text`` (20 and 4 documents), and with prepare.sh's output ``out``."""
     draw = random.Random(1)
 
     def line():
@@ -61,7 +61,7 @@ def prepared(once):
 
 @pytest.fixture(scope="session")
 def chinese(once):
-    """Folder with ``text`` (30 and 8 documents) and what prepare.sh made: ``512``, ``diff``."""
+    """A folder with ``text`` (30 and 8 documents), and prepare.sh's ``512`` and ``diff``."""
     draw = random.Random(1)
 
     def document():
@@ -151,7 +151,7 @@ def test_words_become_symbols(tmp_path, level, expected):
     assert (tmp_path / "out" / "symbols" / "valid").read_text() == expected + "\n"
     kind, file = ("pieces", "bpe.codes") if level == "piece" else ("words", "words.txt")
     subwords = KINDS[f"marked-{kind}"](str(tmp_path / "out" / "data-bin" / file))
-    assert subwords.split("中国 iphone 3.5%") == expected.split()  # as model folders do
+    assert subwords.split("中国 iphone 3.5%") == expected.split()  # as in a model folder
 
 
 def masked_lm(data, *flags):

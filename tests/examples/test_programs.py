@@ -1,4 +1,4 @@
-"""Programs of the recipes: what they make of published files, mistakes, and their form."""
+"""Programs and scripts of the recipes: data from published files, mistakes, and style rules."""
 
 import codecs
 import re
@@ -53,7 +53,7 @@ def test_mistakes_of_a_script(command, pattern, folder, tmp_path):
 
 
 def run_program(command, files, folder, monkeypatch):
-    """Write files, given as ``NAME: CONTENT``, and run a Python program of the recipes there."""
+    """Write *files* (``NAME: CONTENT``) to *folder*, and run a recipe's Python program there."""
     for file in files:
         name, _, content = file.partition(": ")
         for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
@@ -69,7 +69,7 @@ def run_program(command, files, folder, monkeypatch):
 
 
 def read(content):
-    """The bytes of *content*, in which \\n is a line feed, \\t a tab, and such as \\x1f a byte."""
+    """The bytes of *content*, with escapes for a line feed (\\n), a tab (\\t) or a byte (\\x1f)."""
     if "\\x" in content:
         return codecs.decode(content, "unicode_escape").encode("latin-1")
     return content.replace("\\n", "\n").replace("\\t", "\t").encode()
@@ -102,7 +102,7 @@ def test_published_files_become_data(command, files, tmp_path, monkeypatch):
 
 SHELL = [*ROOT.glob("examples/*/*.sh"), *ROOT.glob("examples/*/*.sbatch")]
 TEXTS = {f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8") for path in SHELL}
-del TEXTS["study/commands.sh"]  # a part of the Snakefile
+del TEXTS["study/commands.sh"]  # belongs to the Snakefile
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
@@ -123,7 +123,7 @@ def test_every_training_of_the_documentation_resumes_that_way():
     for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")]:
         for block in re.findall(r"```bash\n(.*?)```", path.read_text(), re.DOTALL):
             for command in re.findall(r"^fairseq-train(?:.*\\\n)*.*", block, re.MULTILINE):
-                if "--max-" in command or "$TRAIN" in command:  # the others are incomplete
+                if "--max-" in command or "$TRAIN" in command:  # other commands are incomplete
                     found += 1
                     settings = command + block if "$TRAIN" in command else command
                     assert "--update-epoch-batch-itr True" in settings, f"{path}: {command}"

@@ -1,4 +1,4 @@
-"""Reading and sentence tasks: from published files to questions, labels and scores."""
+"""Reading comprehension and sentence tasks: from published files to data and scores."""
 
 import json
 
@@ -15,7 +15,7 @@ FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
 
 
 def put(folder, files):
-    """Write files for each split; a name without ``{}`` is that of one file."""
+    """Write *files* (name: content); a name with ``{}`` is written for each split."""
     for name, content in files.items():
         for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
             path = folder / name.format(split)
@@ -48,7 +48,6 @@ def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):
 
 @pytest.fixture
 def model(folder_of):
-    """The folder of a small masked language model."""
     return folder_of("masked_lm")
 
 
@@ -68,7 +67,7 @@ def test_from_published_files_to_scores(model, tmp_path, task, capsys):
     given = [task, ".", model, "data"]
     succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, **FAST)
     run = [task, "data/data-bin", model, "runs/seed1", *TINY]
-    for epochs in ("1", "2") if task == "squad" else "2":  # it resumes
+    for epochs in ("1", "2") if task == "squad" else "2":  # the second call resumes
         trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": epochs})
     assert "position encoding rotary" in trained.stdout + trained.stderr
     table.main([str(tmp_path / "runs" / "seed1")])
@@ -98,7 +97,7 @@ def test_the_table_has_means_or_medians_over_seeds(tmp_path, capsys):
     ):
         table.main([*flags, *folders])
         assert capsys.readouterr().out.splitlines()[-1] == f"| {tmp_path}/squad | 3 | {scores} |"
-    with pytest.raises(SystemExit, match="none: has no whole train.log"):
+    with pytest.raises(SystemExit, match="none: has no complete train.log"):
         table.main(["none"])
 
 

@@ -1,4 +1,4 @@
-"""The hyper-parameters of the recipes are the papers', as fairseq's parser reads them."""
+"""The recipes have the papers' hyper-parameters, according to fairseq's parser."""
 
 import json
 import re
@@ -21,12 +21,12 @@ def parsed(words):
 
 
 def check(words, expected):
-    """A command has the values that *expected* gives its flags."""
+    """Assert that a command has the flags and values in *expected*."""
     flags, wanted = flags_of(words), flags_of(expected.split())
     assert {name: flags.get(name, "absent") for name in wanted} == wanted
 
 
-#: Samples an update on 8 GPUs, updates, warm-up, learning rate, Adam's beta 2, clip norm.
+#: Samples per update on 8 GPUs, updates, warm-up, learning rate, Adam's beta 2, clip norm.
 PRETRAINING = {
     "tupe": (256, 1_000_000, 10_000, 1e-4, 0.999, 1.0),
     "roformer": (64, 100_000, 1_000, 1e-5, 0.999, 1.0),
@@ -130,7 +130,7 @@ def test_language_models_are_those_of_gpt3(tmp_path):
     script = EXAMPLES / "language_model" / "train.sh"
     (words,) = stub_arguments(script, "rotary", "data", "run", "--lr", "1", cwd=tmp_path)
     check(words, f"{GPT3} --lr 1")
-    assert 8 * 8 * 4 * 2048 == 1 << 19  # tokens of an update on 8 GPUs
+    assert 8 * 8 * 4 * 2048 == 1 << 19  # tokens per update on 8 GPUs
     small = PRESETS["roformer_lm_small"]
     for encoding in ("learned", "t5", "alibi", "shaw", "transformer_xl"):
         name = "t5bias" if encoding == "t5" else encoding

@@ -1,4 +1,4 @@
-"""The toy corpora: German against translations by hand; what decides a choice comes before it."""
+"""The toy corpora: German against manual translations; choices depend on earlier sentences."""
 
 import json
 import re
@@ -95,7 +95,7 @@ def test_files_have_the_sizes_asked_for_and_share_no_sentence(tmp_path):
 # --- documents
 
 paragraphs = recipe_module("toy", "paragraphs")
-NOUN_GENDER = {  # as a grammar book has them
+NOUN_GENDER = {  # German genders
     "m": "Brief Schlüssel Stuhl Mantel Apfel",
     "f": "Zeitung Tasche Lampe Blume",
     "n": "Buch Bild Fahrrad Hemd Radio",
@@ -142,6 +142,6 @@ def test_choices_cannot_be_decided_by_the_sentence(folder):
         assert kind != "did" or words[-1] == answer.rstrip("."), choice
         decided.setdefault(kind, Counter())[answer] += 1
     assert set(by_kind.values()) == {9} and len(by_kind) == 3 * paragraphs.FAR
-    for kind, counts in decided.items():  # each answer as often as the others
+    for kind, counts in decided.items():  # all answers are equally frequent
         assert len(set(counts.values())) == 1, (kind, counts)
         assert len(counts) == round(100 / bounds[kind])

@@ -1,4 +1,4 @@
-"""The translation recipe, from texts to scores; and another encoding for a trained model."""
+"""The translation recipe, from texts to scores, and the recipe for swapping the encoding."""
 
 import re
 
@@ -23,10 +23,10 @@ NAMES = {"SOURCE": "de", "TARGET": "ne", "VALID": "valid", "TEST": "test", "WORK
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    """German, and English backwards."""
+    """A folder with German text and its English translation written backwards."""
     folder = tmp_path_factory.mktemp("texts")
     pairs = [(german, english[::-1]) for english, german in corpus.draw_pairs(170, 3)]
-    pairs[-1] = ("Das kostet 5 € (日本).", ".Ω 5 stsoc tI")  # characters that train has not
+    pairs[-1] = ("Das kostet 5 € (日本).", ".Ω 5 stsoc tI")  # characters that are not in train
     for split, size in {"train": 150, "valid": 9, "test": 11}.items():
         part, pairs = pairs[:size], pairs[size:]
         for side, lang in enumerate(("de", "ne")):
@@ -81,7 +81,7 @@ def test_from_texts_to_scores(texts, tmp_path, kind, size):
     assert hypotheses == [serving.restore(line.split()) for line in subwords]
 
 
-# --- another encoding
+# --- swapping the encoding
 
 SWAP = EXAMPLES / "swap_encoding" / "run.sh"
 SMALL = ["--validate-interval-updates", "2", "--validate-interval", "9", "--max-tokens", "200"]

@@ -1,4 +1,4 @@
-"""The WMT14 En-De recipe: the whole chain on made-up archives, and a job of Slurm."""
+"""The WMT14 En-De recipe: all its scripts on made-up archives, and a Slurm job."""
 
 import hashlib
 import os
@@ -35,9 +35,9 @@ def sgm(sentences):
 
 
 def write_archives(folder, training):
-    """The five archives, with these training pairs, and a list of their digests."""
+    """Write the five archives, with the pairs *training*, and a list of their digests."""
     folder.mkdir(exist_ok=True)
-    # what the real texts have too: gaps, breaks inside a line, pairs that do not match
+    # as in the real texts: empty lines, line breaks inside a line, pairs of unequal lengths
     crawl = [("", "etwas"), ("the\rcat & a dog", "die\rKatze & ein\u2028Hund"), ("x " * 40, "y")]
     held_out = {"valid": list(sentence_pairs(21, 4)), "test": list(sentence_pairs(22, 5))}
     held_out["test"].insert(0, ("the cat & the dog", "die Katze & der „Hund“"))
@@ -52,7 +52,7 @@ def write_archives(folder, training):
     for name, (member, pairs) in archives.items():
         held, files = member.endswith(".sgm"), {}
         for lang, side, sentences in zip(("en", "de"), ("src.en", "ref.de"), zip(*pairs)):
-            text = sgm(sentences) if held else "\n".join(sentences)  # without a last line feed
+            text = sgm(sentences) if held else "\n".join(sentences)  # no line feed at the end
             files[member.format(side if held else lang)] = text.encode()
         content = archive(files)
         (folder / f"{name}.tgz").write_bytes(content)
@@ -68,7 +68,7 @@ def prepare(folder, **variables):
 
 @pytest.fixture(scope="session")
 def prepared(once):
-    """What prepare.sh made of a few hundred pairs, killed at its last step and started again."""
+    """The output of prepare.sh, which was killed at its last step and started again."""
 
     def make(folder):
         write_archives(folder / "raw", list(sentence_pairs(340, 1)))
@@ -110,13 +110,13 @@ def test_no_sentence_is_lost_and_words_are_those_of_serving(prepared):
 
 def test_a_second_start_does_nothing(prepared):
     before = sorted((path, path.stat().st_mtime_ns) for path in prepared.rglob("out/*/*"))
-    again = prepare(prepared, PATH="/usr/bin:/bin")  # without any tool
+    again = prepare(prepared, PATH="/usr/bin:/bin")  # without the recipe's tools
     assert again.returncode == 0 and again.stdout == "out/data-bin is there\n"
     assert before == sorted((path, path.stat().st_mtime_ns) for path in prepared.rglob("out/*/*"))
 
 
 def check_scores(data, folder):
-    """The scores that evaluate.sh printed are those of the translations beside them."""
+    """Compare the scores that evaluate.sh printed with those of its translations."""
     texts, words = (lines(folder / f"hypotheses.{end}") for end in ("txt", "tok"))
     reference = [lines(data / name) for name in ("test.de", "test.tok.de")]
     whole = [[line.replace(" @-@ ", "-") for line in side] for side in (words, reference[1])]

@@ -1,4 +1,4 @@
-"""Zero-shot scores of language models: against log-likelihoods computed by hand, and mistakes."""
+"""Zero-shot scores of language models against log-likelihoods from one forward pass."""
 
 import json
 
@@ -15,13 +15,13 @@ PAIRS = [("the cat", " sleeps ."), ("the", " cat"), ("", "cat ."), ("g barks", "
 
 @pytest.fixture
 def model(loaded):
-    """A language model of random weights, with a context of 24 tokens."""
+    """A random language model with a context of 24 tokens."""
     return loaded("language_modeling")
 
 
 @torch.no_grad()
 def by_hand(model, context, continuation):
-    """Log-probabilities in float64 from one forward of both, and whether all are the largest."""
+    """Log-probabilities of *continuation* (float64), and whether greedy search gives it."""
     dictionary = model.task.source_dictionary
     before, after = ([dictionary.index(w) for w in t.split()] for t in (context, continuation))
     row = [dictionary.eos(), *before, *after][:-1]
@@ -53,7 +53,7 @@ def test_a_long_context_loses_its_beginning(model):
             zero_shot.score_continuations(model, [pair])
 
 
-#: A line of each task, and its question: context, choices, the right one.
+#: A line of each task, and the question it becomes: context, choices, correct choice.
 ENTRIES = {
     "lambada": ('{"text": "the cat sleeps"}', ("the cat", [" sleeps"], 0)),
     "hellaswag": (
@@ -108,5 +108,5 @@ def test_accuracies_are_those_of_the_log_likelihoods(model, folder_of, tmp_path,
     assert said["questions"] == 3 and {plain, by_token} <= {0, 1, 2}
     assert said["accuracy"] == said["accuracy_by_token"] == pytest.approx(100 / 3)
     answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
-    differs = zero_shot.summary("choices", [answer])  # by length
+    differs = zero_shot.summary("choices", [answer])  # accuracies differ if lengths differ
     assert (differs["accuracy"], differs["accuracy_by_token"]) == (0, 100)

@@ -1,4 +1,4 @@
-"""Fixtures of the conversions: one model of each kind of class serves all tests."""
+"""Fixtures for conversions: all tests share one model for each row of EXPRESSED."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ def out(tmp_path):
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """Each row's checkpoint and the folder of its export, compared if transformers can run it."""
+    """A function that returns a row's checkpoint and its export, verified with transformers."""
     pytest.importorskip("safetensors", reason="the weights are written with it")
 
     @functools.lru_cache(maxsize=None)

@@ -1,6 +1,6 @@
-"""Every class of transformers: what it holds of a model of ours, and what it refuses.
+"""Every class of transformers: which settings of our models it can hold, and which it refuses.
 
-Rows and classes come from tables: a further class needs a row in support/expressed.py.
+The tests run for all rows of support/expressed.py; a further class needs a row.
 """
 
 import sys
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.properties
 @pytest.mark.parametrize("name", EXPRESSED)
 @torch.no_grad()
 def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_path, monkeypatch):
-    """Neither direction needs transformers."""
+    """Neither import nor export needs transformers."""
     found = made(name)
     monkeypatch.setitem(sys.modules, "transformers", None)
     row, back = found.row, tmp_path / "back" / "checkpoint.pt"
@@ -52,7 +52,7 @@ def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_pat
     assert {rate: settings[rate] for rate in HAS_PLACE[row.target]}.items() <= RATES.items()
     convert("export", row.target, back, tmp_path / "again")
     files = {file.name: file.read_bytes() for file in found.theirs.iterdir()}
-    del files["README.md"]  # has the flags, and the name of the folder
+    del files["README.md"]  # has flags and the folder's name
     again = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()}
     assert {name for name, content in files.items() if again.get(name) != content} == set()
 
@@ -62,24 +62,24 @@ def test_every_class_that_is_written_has_a_row():
     assert set(FIRST_ROWS) == set(HAS_PLACE) == written
 
 
-#: Settings that are read from the tensors, or follow from others.
+#: Settings that are read from the tensors, or follow from other settings.
 FROM_TENSORS = {
     *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
     *("untie_weights_roberta", "no_scale_embedding", "no_token_positional_embeddings"),
     "rotary_pairing",
     *("decoder_learned_pos", "encoder_learned_pos", "num_positions", "segments", "no_bias"),
-    *("rotary_scaling_factor", "rotary_original_length"),  # matter with --rotary-scaling alone
+    *("rotary_scaling_factor", "rotary_original_length"),  # matter only with --rotary-scaling
 }
-#: Settings of heads, and of the output of a language model, which an architecture has or has not.
+#: Settings of classification heads, and of the output layer; an architecture may lack either.
 OF_HEADS = {"pooler", "pooler_norm", "pooler_activation_fn", "spectral_norm_classification_head"}
 OF_OUTPUT = {"lm_head", "untie_weights_roberta"}
-#: Values that come back as other values that compute the same: a larger base, a vector in the
-#: positions, and geglu, which is glu with GELU.
+#: Values that return as equivalent values: ntk as a larger base, one segment as part of the
+#: positions, and glu with GELU as geglu.
 OTHERWISE = [("rotary_scaling", "ntk"), ("num_segments", 1), ("feed_forward", "glu")]
 
 
 def unused_in(architecture):
-    """The settings without a part in an architecture."""
+    """The settings that have no effect in an architecture."""
     if "Classification" not in architecture:
         return OF_HEADS
     plain = architecture in ("RobertaForTokenClassification", "RoFormerForTokenClassification")
@@ -87,7 +87,7 @@ def unused_in(architecture):
 
 
 def other_values(field, value):
-    """Values of a setting other than *value*."""
+    """Values of a setting that differ from *value*."""
     choices = field.metadata.get("choices")
     if choices is not None:
         return [choice for choice in choices if choice != value]
@@ -100,12 +100,12 @@ def other_values(field, value):
 
 @pytest.mark.parametrize("target", FIRST_ROWS)
 def test_every_setting_is_expressed_or_refused_by_name(target):
-    """Every architecture of a class is tested, with settings that are registered later, too."""
+    """Tests all architectures of a class, and all settings, whichever module registers them."""
     table = table_of(target)
     family, sizes = table.kind.family, SIZES[table.kind.name]
     given = EXPRESSED[FIRST_ROWS[target]].settings
     usual = {**defaults_of(family.dataclass), **SCALED, **sizes, **given}
-    rows = {"max_position_embeddings": LONGEST + 2}  # an export takes it from the tensors
+    rows = {"max_position_embeddings": LONGEST + 2}  # exports take this from the tensors
     missed = []
     for architecture, built in table.architectures.items():
         usual.update({name: values[0] for name, values in built.values.items()})
@@ -140,6 +140,6 @@ def test_a_head_without_an_architecture_in_the_class_is_refused(made, tmp_path):
     table = table_of(found.row.target)
     bare = {name: built for name, built in table.architectures.items() if not built.heads}
     wanted = Wanted(str(found.path), str(tmp_path / "out"))
-    with pytest.raises(UsageError, match=f"--head .*: {table.name} has nothing like it"):
+    with pytest.raises(UsageError, match=f"--head .*: {table.name} has no such head"):
         ClassExporter(table._replace(architectures=bare)).export(wanted)
     assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,8 @@
-"""Folders of transformers that contradict themselves: each is refused by name, or read one way.
+"""Model folders of transformers that contradict themselves are refused, or read in one way.
 
-Each line of refused_imports.txt is a format, what is changed in a folder of it, and words of the
-refusal: entries of config.json, or a tensor with its size.  Wrong types, absent entries and other
-sizes of all that an export writes are in test_hostile.py.
+A line of refused_imports.txt has a format, a change to a folder of this format, and words of the
+refusal.  The change is entries of config.json, or a tensor and its size.  test_hostile.py covers
+wrong types, missing entries and wrong sizes of everything that an export writes.
 """
 
 import json
@@ -22,7 +22,7 @@ ROWS = rows_of("refused_imports.txt")
 
 
 def config_of(source, **changed):
-    """Change entries of config.json, or of args in a checkpoint."""
+    """Change entries of a folder's config.json, or of a checkpoint's args."""
     if source.is_file():
         content = load_file(source)
         vars(content["args"]).update(changed)
@@ -73,12 +73,12 @@ def test_older_versions_name_layers_and_bases_otherwise(tmp_path, out):
 def test_what_the_class_loads_and_cannot_run(transformers, tmp_path, out):
     source = SOURCES["hf-bart"](tmp_path / "source")
     config_of(source, activation_function="relu", vocab_size=len(SYMBOLS), dropout=None)
-    words = ["source: BartForConditionalGeneration of transformers cannot compute it"]
+    words = ["source: BartForConditionalGeneration of transformers failed ("]
     refuses(words, "import", "hf-bart", source, out, "--verify")
 
 
 def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
-    """For 11 symbols, there may be rows up to the next multiple of 8, and no other number."""
+    """For 11 symbols, 16 rows are accepted (the next multiple of 8), but not 13 or 24."""
     source = SOURCES["hf-llama"](tmp_path / "source")
     config_of(source, vocab_size=None)
     names = ("model.embed_tokens.weight", "lm_head.weight")
@@ -98,7 +98,7 @@ def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
 
 @pytest.mark.parametrize("target, name", [("hf-llama", "llama"), ("hf-roberta", "roberta")])
 def test_a_dictionary_that_is_cut(tmp_path, out, target, name):
-    """Cut at a line, so that the rest looks like a dictionary; 48 rows for 44 look like padding."""
+    """The cut is between lines, so the rest looks valid; 48 rows for 44 symbols look padded."""
     pytest.importorskip("safetensors", reason="exporting needs the package")
     words = [*WORDS, "x1", "x2", "x3", "x4"][: 43 if name == "roberta" else 44]
     convert("export", target, checkpoint_of(tmp_path / "ours", name, words), tmp_path / name)

@@ -1,4 +1,4 @@
-"""Conversions: the dictionary, what is written, what is refused, and the registry of formats."""
+"""Conversions: dictionaries, written files, refusals, and the registry of formats."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_a_tokenizer_json_is_read_where_there_is_no_vocab_txt(folder, out):
 
 @pytest.mark.parametrize("stop, present", [(1, []), (2, ["dict.txt"])])
 def test_the_checkpoint_comes_last(folder, out, monkeypatch, stop, present):
-    """Wherever an import is interrupted, there is no checkpoint without its dictionary."""
+    """An interrupted import never leaves a checkpoint without its dictionary."""
     moved = []
 
     def move(source, target):
@@ -84,7 +84,7 @@ def test_the_checkpoint_comes_last(folder, out, monkeypatch, stop, present):
 
 
 def test_a_wrong_import_is_found_and_not_kept(folder, out, monkeypatch):
-    """Above 1e-4 --verify fails; just below it passes."""
+    """``--verify`` fails if the difference is above 1e-4, and passes if it is below."""
     from fairseq_posenc.exchange.huggingface import convert as conversion
 
     convert("import", "hf-roformer", folder, out.parent / "right")
@@ -111,7 +111,7 @@ def test_packages_that_are_missing(folder, out, monkeypatch):
 
 
 def test_folders_that_are_none(folder, tmp_path):
-    words = [str(folder), "is what the result is made from; give another name"]
+    words = [str(folder), "the result would overwrite its own source; give another name"]
     refuses(words, "import", "hf-roformer", folder, folder)
     file = tmp_path / "file"
     file.write_text("")
@@ -161,7 +161,7 @@ def test_a_flag_with_the_name_of_another_is_refused(monkeypatch, tmp_path, name)
     exporter = Exporter()
     exporter.flags = (Flag(name, "something else"),)
     monkeypatch.setitem(FORMATS, "mine", Format("", exporter=exporter))
-    words = [f"--{name}: ", "mine", "give it another name"]
+    words = [f"--{name}: ", "mine", "another format; rename it"]
     refuses(words, "export", "mine", tmp_path / "a", tmp_path / "b")
 
 

@@ -1,4 +1,4 @@
-"""Models of random weights in CTranslate2: the same log-probabilities, or a refusal by name."""
+"""Random models exported to CTranslate2 have the same log-probabilities, or are refused."""
 
 import importlib.util
 import os
@@ -33,14 +33,14 @@ from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 
 pytestmark = pytest.mark.formulas
 
-ctranslate2 = pytest.importorskip("ctranslate2", reason="an extra: the engine of exported models")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="exported models need CTranslate2")
 
 OURS = "posenc_transformer"
 SIZES = {TRANSLATION.name: TINY, CAUSAL.name: SMALL_LM, MASKED.name: SMALL_MLM}
 
 
 def loaded(kind, arch, *flags):
-    """A model of random weights, none of which is a zero or a one that an export could forget."""
+    """A random model; no weight is 0 or 1, so that weights that an export loses are noticed."""
     settings = model_settings(arch, *SIZES[kind.name], *flags, task=kind.task)
     task = Task(VOCABULARY, VOCABULARY, Namespace(_name=kind.task, tokens_per_sample=200))
     model = fairseq_models.build_model(settings, task).eval()
@@ -57,7 +57,7 @@ def difference(kind, out, arch, *flags, quantization=None):
     return write(model, kind, wanted)
 
 
-#: Encodings with further flags.
+#: Flags by name: encodings, some with further flags.
 _SCALED = "--rotary-scaling-factor 4 --rotary-original-length 30"
 EXPRESSED = {
     "rotary": "rotary",
@@ -104,7 +104,7 @@ def test_long_sentences(name, tmp_path, monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("longest", [20, 200])
 def test_t5_reaches_its_maximal_distance_in_short_models(longest):
-    """The table does not depend on what the model accepts, so it is exact for every length."""
+    """The table does not depend on the model's longest input, so it is exact for all lengths."""
     limits = ["--max-source-positions", str(longest), "--t5-max-distance", "64"]
     encoding = loaded(TRANSLATION, OURS, POSITIONS, "t5", *limits).model.encoder.encoding
     positions, near = bias_by_distance(encoding, 0), torch.arange(64)
@@ -151,7 +151,7 @@ def test_log_probabilities_are_the_same(name, tmp_path):
     assert difference(kind, tmp_path, arch, *flags).difference < 1e-4
 
 
-#: What is refused, and the flags of a model with it.
+#: Words of a refusal, and the flags of the refused model.
 REFUSED = {
     **{f"--position-encoding {x}": x for x in ("learned+rotary", "rotary+shaw", "t5,alibi")},
     "--decoder-position-encoding tupe": "t5 --decoder-position-encoding tupe",
@@ -163,7 +163,7 @@ REFUSED = {
         for name in sorted(set(ENCODINGS) - set(EXPRESSIONS))
     },
 }
-#: Settings of fairseq that no flag of our models gives.
+#: Settings of fairseq for which our models have no flag.
 SET = {"adaptive_softmax_cutoff": "20", "base_layers": 2}
 
 
@@ -184,7 +184,7 @@ def test_every_expression_is_compared():
 
 @pytest.mark.parametrize("encoding", sorted(set(EXPRESSIONS) - {"none", "learned", "sinusoidal"}))
 def test_a_wrong_expression_is_noticed(encoding, tmp_path, monkeypatch):
-    """The comparison sees the positions, and nothing is written if they are wrong."""
+    """The comparison notices wrong positions, and nothing is written."""
     wrong = EXPRESSIONS[encoding]._replace(positions=EXPRESSIONS["none"].positions)
     monkeypatch.setitem(EXPRESSIONS, encoding, wrong)
     monkeypatch.setattr(ctranslate2_stacks, "native_alibi", lambda names: False)
@@ -199,13 +199,13 @@ def test_languages_that_neither_the_checkpoint_nor_the_data_say_are_given(tmp_pa
     state["cfg"]["task"].update(source_lang=None, target_lang=None)
     write_checkpoint(state, model)
     export = ("export", "ctranslate2", model, out)
-    refuses(["give ", " with --source-lang and --target-lang"], *export)
+    refuses(["give ", ", and also give --source-lang and --target-lang"], *export)
     convert(*export, "--source-lang", "en", "--target-lang", "de")
     assert (out / "model.bin").is_file()
 
 
 def test_quantised_weights_are_close(tmp_path, monkeypatch):
-    """The engine computes in float32 here: some processors saturate products of 8-bit numbers."""
+    """The engine computes in float32, because 8-bit products overflow on some processors."""
     engine = ctranslate2.Translator
     monkeypatch.setattr(
         ctranslate2, "Translator", lambda folder, **_: engine(folder, compute_type="float32")
@@ -235,7 +235,7 @@ def test_a_parameter_without_counterpart_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# --- the converter in examples/, in the style of CTranslate2's own
+# --- examples/ctranslate2/converter.py, which is used like CTranslate2's own converters
 
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "ctranslate2" / "converter.py"
@@ -243,7 +243,6 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "ctranslate2" / "conve
 
 @pytest.fixture(scope="module")
 def converter():
-    """The file as a module."""
     spec = importlib.util.spec_from_file_location("converter", FILE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -251,7 +250,7 @@ def converter():
 
 
 def arguments(folder, out, *more):
-    """The converter's arguments for a model in *folder*, named as by ct2-fairseq-converter."""
+    """Arguments for a model in *folder*; flags have the names of ct2-fairseq-converter."""
     given = {"model_path": folder / "model.pt", "data_dir": folder / "data", "output_dir": out}
     return [*(str(word) for name, path in given.items() for word in (f"--{name}", path)), *more]
 

@@ -1,4 +1,4 @@
-"""Exported classifiers read text as fairseq and the subwords of training do, and have labels."""
+"""Exported classifiers split and number text as in training, and have the names of labels."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ TEXTS = ["a cab had a bad dab", "bad cad", "a hag bags a cab", "dada", "<s> a  â
 
 
 def trained_on(path, data, **task):
-    """A checkpoint of ours as if trained on a task."""
+    """Change our checkpoint as if it had been trained on a task."""
     state = load_file(path)
     usual = {"num_classes": 3, "init_token": 0, "separator_token": 2, "max_positions": 40}
     usual.update(_name="sentence_prediction", classification_head_name=SENTENCE_HEAD)
@@ -29,7 +29,7 @@ def trained_on(path, data, **task):
 
 @pytest.fixture
 def classifier(tmp_path):
-    """A classifier of ours, and the folder of its data, with its subwords beside both."""
+    """Our classifier's checkpoint, and its data folder; the subword file is beside it."""
     folder = tmp_path / "made"
     folder.mkdir()
     file = learn_pieces(folder / "m", TEXTS[:4] * 9, vocab_size=14)
@@ -50,7 +50,7 @@ def classifier(tmp_path):
 def test_a_model_folder_is_exported_with_its_labels_and_subwords(
     transformers, tmp_path, classifier
 ):
-    """Texts and pairs of texts get the numbers, segments and padding of fairseq's batches."""
+    """Texts and pairs of texts get the same token numbers, segments and padding as in fairseq."""
     path, data = classifier
     flags = ["--data", data, "--tokenizer", "none", "--subwords", "sentencepiece"]
     convert("pack", path, tmp_path / "packed", *flags, "--subword-file", data.parent / "m.model")
@@ -77,7 +77,7 @@ def test_tokenizers_and_labels_of_others_are_refused(tmp_path, out, classifier):
     refuses(words, "export", "hf-roformer", path, out, "--subwords", "transformers")
     (tmp_path / "data" / "label").mkdir(parents=True)
     (tmp_path / "data" / "label" / "dict.txt").write_text("sport 4\n")
-    words = ["names 1 labels", "3 classes"]
+    words = ["has 1 labels", "3 classes"]
     refuses(words, "export", "hf-roberta", path, out, "--data", tmp_path / "data")
 
 

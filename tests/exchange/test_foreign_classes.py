@@ -1,4 +1,4 @@
-"""Random models of transformers, in and out, whatever their symbols, rows, padding and heads."""
+"""Random models of transformers with various symbols, padding and heads, imported and exported."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from fairseq_posenc.models.language_model import LanguageModel
 pytestmark = pytest.mark.journeys
 
 LEADING = ["<s>", "<pad>", "</s>", "<unk>"]
-#: The symbols of each kind, and the names of the special ones, where those are not fairseq's.
+#: The symbols of each kind of model, and special symbols that differ from fairseq's.
 ENDS = dict.fromkeys(("bos_token", "eos_token"), "<|end|>")
 OF_CAUSAL = (["<|end|>", *WORDS, "<unknown>"], {**ENDS, "unk_token": "<unknown>"})
 OF_MASKED = (SYMBOLS, {f"{name[1:-1].lower()}_token": name for name in OURS})
@@ -25,7 +25,7 @@ KNOWN = {**OURS, "<|end|>": "</s>", "<unknown>": "<unk>"}
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SIZES.update(num_attention_heads=4, max_position_embeddings=64)
-#: The rates of support.expressed.RATES by the names of each class.
+#: Below, the rates of support.expressed.RATES have the names that the classes give them.
 RATED = {"attention_dropout": 0.17, "hidden_dropout": 0.23}
 BERT = {**SIZES, "hidden_dropout_prob": 0.23, "attention_probs_dropout_prob": 0.17}
 BERT.update(classifier_dropout=0.19, pad_token_id=0)
@@ -53,7 +53,7 @@ MARIAN = {**BART, "decoder_start_token_id": 42, "pad_token_id": 42, "eos_token_i
 T5 = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "n_positions": 64}
 T5.update(dropout_rate=0.23)
 T5.update(decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
-#: By class: the format, the usual end of its name, config.json, and its symbols.
+#: By class: the format, the usual suffix of the architecture, config.json, and the symbols.
 CLASSES = {
     "Llama": ("hf-llama", "ForCausalLM", LLAMA, OF_CAUSAL),
     "GPTNeoX": ("hf-gpt-neox", "ForCausalLM", NEOX, OF_CAUSAL),
@@ -70,10 +70,10 @@ CLASSES = {
 }
 _TEXTS, _TOKENS, _LM = "ForSequenceClassification", "ForTokenClassification", "ForCausalLM"
 RELU, _POSENC_LM = {"activation_fn": "relu"}, {"_name": "posenc_lm"}
-#: A class, or an architecture of it; entries of config.json; settings of the checkpoint.
+#: A class or one of its architectures, entries of config.json, settings of the checkpoint.
 THEIRS = {
     "llama": ("Llama", {}, {"kv_heads": 2}),
-    # the gain of the last norm sets its output apart
+    # only the gain of the last norm distinguishes output from input embeddings
     "llama tied": ("Llama", {"tie_word_embeddings": True}, {}),
     "llama biases": (
         *("Llama", {"attention_bias": True, "hidden_act": "relu", "rope_scaling": LLAMA3}),
@@ -153,7 +153,7 @@ THEIRS = {
 
 @torch.no_grad()
 def their_model(transformers, folder, row):
-    """A random model of transformers with gains that are not one, and more rows than symbols."""
+    """A random model of transformers; no gain is 1, and embeddings have more rows than symbols."""
     _, architecture, config, (symbols, roles), _ = row
     if not hasattr(transformers, architecture):
         pytest.skip(f"this version of transformers has no {architecture}")
@@ -167,7 +167,7 @@ def their_model(transformers, folder, row):
     if architecture.startswith("T5") and not config.get("tie_word_embeddings", True):
         model.lm_head.weight = torch.nn.Parameter(torch.randn(vocab_size, 16) / 4)
     for parameter in model.parameters():
-        if parameter.requires_grad:  # tables of sinusoids are constant
+        if parameter.requires_grad:  # sinusoids are constant
             parameter.add_(0.2 * torch.randn_like(parameter))
     model.save_pretrained(folder)
     content = {"model": {"vocab": {symbol: number for number, symbol in enumerate(symbols)}}}
@@ -177,7 +177,7 @@ def their_model(transformers, folder, row):
 
 
 def both_logits(theirs, ours, order, symbols, config, length):
-    """Logits of real tokens, or of texts, in their order of symbols."""
+    """Both models' logits of real tokens, or of texts, with symbols in transformers' order."""
     known = len(symbols)
     if theirs.config.is_encoder_decoder:
         ids = torch.randint(4, 40, (2, length))
@@ -190,7 +190,7 @@ def both_logits(theirs, ours, order, symbols, config, length):
         return theirs(input_ids=ids).logits[..., :known], ours(order[ids])[0][..., order]
     ids = torch.randint(5, known, (3, length), generator=torch.Generator().manual_seed(2))
     ids[:2, 0] = ids[2, length // 3] = 3
-    ids[1, length // 2 :] = ids[2, : length // 3] = 0  # padded on either side
+    ids[1, length // 2 :] = ids[2, : length // 3] = 0  # row 1 is padded right, row 2 left
     real, labels = ids.ne(0), None
     given = {"attention_mask": real.long()}
     if hasattr(theirs.config, "type_vocab_size") and theirs.config.type_vocab_size > 1:
@@ -200,7 +200,7 @@ def both_logits(theirs, ours, order, symbols, config, length):
     want = theirs(input_ids=ids, **given).logits
     have, _ = ours(order[ids], segment_labels=labels, **head)
     want, have = (want, have) if heads else (want[..., :known], have[..., order])
-    if want.dim() == 2:  # the first of a row is [CLS] unless padding is there
+    if want.dim() == 2:  # a head reads the first token, which is padding in row 2
         real = torch.tensor([True, True, config.get("classifier_pooling") == "mean"])
     return want[real], have[real]
 
@@ -214,26 +214,26 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
     printed = capsys.readouterr().out
     assert f"largest difference from {architecture}" in printed
     assert f"left out {-len(symbols) % 8} rows" in printed
-    zeros = "2 symbols of fairseq's that it lacks start as zeros" in printed
+    zeros = "zero vectors for 2 symbols that only fairseq has" in printed
     assert zeros == (symbols is OF_CAUSAL[0])
     saved = load_file(tmp_path / "ours" / "checkpoint.pt")
     settings = {**settings, **{rate: RATES[rate] for rate in HAS_PLACE[target]}}
     assert {key: saved["cfg"]["model"][key] for key in settings} == settings
     assert f"--arch {saved['cfg']['model']['_name']}" in printed
-    labels = tmp_path / "ours" / "label" / "dict.txt"  # if names are words, not numbers
+    labels = tmp_path / "ours" / "label" / "dict.txt"  # written if labels have names
     assert labels.exists() == (config.get("id2label") is LABELS["id2label"])
     assert not labels.exists() or labels.read_text() == "no 1\nyes 1\nperhaps 1\n"
     ours, dictionary = load(tmp_path / "ours")
     order = torch.tensor([dictionary.index(KNOWN.get(symbol, symbol)) for symbol in symbols])
-    for length in (4, 48):  # within a window, and beyond it
+    for length in (4, 48):  # shorter and longer than a window
         want, have = both_logits(theirs, ours, order, symbols, config, length)
         torch.testing.assert_close(have, want, atol=3e-5, rtol=1e-4)
     other_start = False
     if theirs.config.is_encoder_decoder:
         other_start = symbols[theirs.config.decoder_start_token_id] != "</s>"
-    assert ("do not begin with </s>" in printed) == other_start
+    assert ("begin with a token other than </s>" in printed) == other_start
     if other_start and target != "hf-marian":
-        return  # its decoder has another embedding here, for which the class has no place
+        return  # our decoder has its own embedding here, which the class cannot hold
     convert("export", target, tmp_path / "ours" / "checkpoint.pt", tmp_path / "back")
     entries = json.loads((tmp_path / "back" / "config.json").read_text())
     names = {int(number): label for number, label in entries.get("id2label", {}).items()}
@@ -246,7 +246,7 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
 
 @pytest.mark.parametrize("dtype", ["float16", None])
 def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch, capsys, dtype):
-    """Both imports are right; a table with another base is found."""
+    """Both imports are correct; --verify detects a table with a different base."""
     source, row = tmp_path / "source", THEIRS["roformer"]
     model = their_model(transformers, source, row)
     if dtype is None:
@@ -257,7 +257,7 @@ def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch
     else:
         model.to(getattr(torch, dtype)).save_pretrained(source)
     convert("import", "hf-roformer", source, tmp_path / "out", "--verify")
-    said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
+    said = "that the file lacks" if dtype is None else "computed in float32 instead of read"
     assert said in capsys.readouterr().out
     monkeypatch.setitem(ROFORMER.always, "rotary_base", 1000.0)
     words = ["largest difference", "0.0001", "nothing was written"]
@@ -265,10 +265,10 @@ def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch
 
 
 def test_a_transformers_that_hides_no_later_tokens_is_named(transformers, tmp_path, monkeypatch):
-    """Make RoFormer see later tokens, as transformers 5.9 to 5.17 do."""
+    """RoFormer is patched to attend to later tokens, as it does in transformers 5.9 to 5.17."""
     module = pytest.importorskip("transformers.models.roformer.modeling_roformer")
     if not hasattr(module, "create_causal_mask"):
-        pytest.skip("this transformers makes the mask otherwise")
+        pytest.skip("this transformers makes the mask differently")
 
     def both_ways(*args, past_key_values=None, **kwargs):
         return module.create_bidirectional_mask(*args, **kwargs)
@@ -277,5 +277,5 @@ def test_a_transformers_that_hides_no_later_tokens_is_named(transformers, tmp_pa
     row = list(THEIRS["roformer tied lm"])
     row[2] = {**row[2], "max_position_embeddings": 40}
     their_model(transformers, tmp_path / "source", row)
-    words = ["reads later tokens", "transformers 5.18"]
+    words = ["attends to later tokens", "transformers 5.18"]
     refuses(words, "import", "hf-roformer", tmp_path / "source", tmp_path / "out", "--verify")

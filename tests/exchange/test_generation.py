@@ -1,4 +1,4 @@
-"""Exported models write what fairseq writes, by a class or by code of their own."""
+"""Exported models, of a class or with their own code, generate the same text as fairseq."""
 
 import json
 import subprocess
@@ -29,13 +29,13 @@ from fairseq_posenc.serving.translation import FairseqEngine
 
 pytestmark = pytest.mark.journeys
 
-#: The longest is longer than any in a batch of training would be.
+#: The third text is longer than texts in a training batch.
 TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
 
 
 @torch.no_grad()
 def continued(model, tokens, number):
-    """Greedy continuations of our model, computed anew for every token, without padding."""
+    """Our model's greedy continuations, from a full forward pass for every token."""
     for _ in range(number):
         logits = model(tokens)[0][:, -1]
         logits[:, PAD] = float("-inf")
@@ -45,7 +45,7 @@ def continued(model, tokens, number):
 
 @pytest.mark.parametrize("name", ["grouped", "yarn", "share", "bloom", "gpt2"])
 def test_texts_are_continued_alike(name, made, transformers):
-    """In a batch padded in front, beyond the length of training, and by default to the limit."""
+    """Texts are left-padded and exceed the training length; GPT-2 stops at its limit by default."""
     path, theirs = made(name).path, made(name).theirs
     ours = load(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()
@@ -64,7 +64,7 @@ def test_texts_are_continued_alike(name, made, transformers):
 
 
 def assert_fairseq_writes(rows, loaded, beam):
-    """Numbers of the translations of TEXTS are those of fairseq's search in our model."""
+    """Assert that *rows* are the token numbers that fairseq's search finds for TEXTS."""
     settings, symbols = Beam(beam, 1.0, 1, 200, 2000), loaded.task.target_dictionary
     found = FairseqEngine(loaded).translate([text.split() for text in TEXTS], [[]] * 3, settings)
     ours = [hypotheses[0].tokens for hypotheses in found]
@@ -81,7 +81,7 @@ def test_translations_are_the_same(name, made, transformers):
     for beam in (1, 4):
         rows = model.generate(**batch, num_beams=beam, do_sample=False)
         assert_fairseq_writes(rows.tolist(), loaded, beam)
-        assert beam > 1 or rows.size(1) > 52  # models of random weights rarely end
+        assert beam > 1 or rows.size(1) > 52  # random models rarely write </s>
 
 
 LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos", "--layernorm-embedding"]
@@ -91,7 +91,7 @@ LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos", "--layernorm-embedd
 def test_translation_models_of_fairseq_itself_are_taken(
     target, flags, transformers, tmp_path, capsys
 ):
-    """They have a table of sinusoids by default, or a learned one."""
+    """fairseq's models have sinusoids by default, or a learned table."""
     path = write_translation(tmp_path / "ours", *flags, *SHARED, arch="transformer")
     convert("export", target, path, tmp_path / target, "--verify")
     assert f"largest difference from {table_of(target).name}" in capsys.readouterr().out
@@ -138,7 +138,7 @@ WITH_CODE = {
     ),
 }
 WITH_CODE = {name: ["--position-encoding", *row.split()] for name, row in WITH_CODE.items()}
-#: Loads and uses a folder in a process that does not know the plug-in.
+#: Code for a process without the plug-in, which loads and uses a folder.
 USE = """
 import json, sys, torch
 sys.modules["fairseq"] = sys.modules["fairseq_posenc"] = None
@@ -172,17 +172,17 @@ print("RESULTS" + json.dumps(results))
 
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_logits_are_the_same(name, transformers, tmp_path, capsys):
-    """``--verify`` compares padded batches of texts as long as the model takes."""
+    """``--verify`` compares padded batches of texts of the model's maximal length."""
     other = WORDS[::-1] + ["more"] if name == "two dictionaries" else None
     path = write_translation(tmp_path / "ours", *WITH_CODE[name], target=other)
     convert("export", "hf-remote-code", path, tmp_path / "theirs", "--verify")
-    line = "largest difference from the code of the folder: "
+    line = "largest difference from the code in the exported folder: "
     printed = capsys.readouterr().out
     assert line in printed and float(printed.split(line)[1].split()[0]) < 3e-5
 
 
 def test_translations_are_the_same_in_a_process_without_the_plug_in(transformers, tmp_path):
-    """With and without a cache, for padding on either side; training and saving work, too."""
+    """Searches have a cache or not, and padding left or right; training and saving also work."""
     paths = {
         str(tmp_path / name): write_translation(tmp_path / "ours" / name, *WITH_CODE[name])
         for name in ("rotary", "sides")
@@ -212,7 +212,7 @@ def test_a_model_folder_says_how_text_was_prepared_and_searched(transformers, tm
     convert("pack", made / "model.pt", tmp_path / "model", "--data", made / "data", *text)
     capsys.readouterr()
     convert("export", "hf-remote-code", tmp_path / "model", tmp_path / "one", "--verify")
-    assert "split text by --tokenizer moses before" in capsys.readouterr().out
+    assert "apply --tokenizer moses to inputs" in capsys.readouterr().out
     search = json.loads((tmp_path / "one" / "generation_config.json").read_text())
     assert (search["num_beams"], search["length_penalty"]) == (4, 0.6)
     other = ("--data", made / "data", "--text-of", tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Damaged folders of every class: each entry, tensor and file is read, or refused in one line."""
+"""Damaged model folders: each changed entry, tensor or file has an effect or is refused."""
 
 import json
 import math
@@ -28,7 +28,7 @@ WEIGHTS = {
     "empty": (lambda w: {}, ["has no tensor"]),
     "int8": (lambda w: {**w, QUERY: w[QUERY].to(torch.int8)}, [QUERY, "int8"]),
 }
-#: The content of a file of the folder, and words of the refusal.
+#: A file of the folder, its content, and a word of the refusal.
 FILES = [
     ("config.json", b"\xff\xfe{}", "JSON"),
     ("config.json", b"[" * 100_000, "JSON"),
@@ -81,7 +81,7 @@ def test_files(tmp_path, out, name, content, word):
 
 
 def test_mixed_precision_is_no_contradiction(tmp_path, out):
-    """A tied output weight may be stored in another format than the embedding."""
+    """A tied output weight and the embedding may be stored with different dtypes."""
     weights = roformer_weights()
     table = torch.randint(-8, 8, (len(SYMBOLS), 16)).float() / 4  # exact in every format
     weights[EMBEDDING] = table.half()
@@ -94,7 +94,7 @@ def test_mixed_precision_is_no_contradiction(tmp_path, out):
 
 
 CLASSES = [name for name, entry in FORMATS.items() if hasattr(entry.importer, "source")]
-#: Values of a wrong type, by the type of an entry.
+#: Wrong values for an entry, by the type of the entry.
 WRONG = {
     bool: ["no", 3, []],
     int: ["3", 2.5, True, 0, [3]],
@@ -103,12 +103,12 @@ WRONG = {
     list: [3, "other", [7], {}],
     dict: [3, [], "other"],
 }
-#: What is written for transformers alone; the last is read where layer_types is not there.
+#: Entries that only transformers reads; our import reads the last one without layer_types.
 NOT_READ = ["torch_dtype", "initializer_range", "embd_pdrop", "global_attn_every_n_layers"]
 
 
 def outcome(target, folder, sizes=None):
-    """What an import reads, or the message of its refusal, given the sizes of its parameters."""
+    """What an import reads, or its error message, or the tensor of a parameter of wrong size."""
     try:
         found = format_for("import", target).read(str(folder), None)
     except UsageError as error:
@@ -116,12 +116,12 @@ def outcome(target, folder, sizes=None):
         return str(error)
     for name, x in found.parameters.items() if sizes else ():
         if x.shape != sizes[name]:
-            return found.origin[name]  # is refused before the check that fairseq can load it
+            return found.origin[name]  # an import would refuse this later
     return found.kind.name, found.head, found.settings, found.parameters
 
 
 def same(one, other):
-    """Whether two outcomes are the same model."""
+    """Whether two outcomes are the same model or the same message."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     tensors, others = one[3], other[3]
@@ -130,13 +130,13 @@ def same(one, other):
 
 
 def changed(target, folder, entries):
-    """What an import reads with other entries in config.json."""
+    """The outcome of an import with *entries* as config.json."""
     (folder / "config.json").write_text(json.dumps(entries))
     return outcome(target, folder)
 
 
 def others_of(value):
-    """Other values of the same type that an entry may have."""
+    """A different, possible value for an entry, in a list; empty for texts and lists."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -150,7 +150,7 @@ def test_every_entry_is_read_or_refused_by_name(made, tmp_path, target):
     entries = json.loads((folder / "config.json").read_text())
     usual, missed = outcome(target, folder), []
     for entry, value in entries.items():
-        number = entry.endswith("token_id")  # another number can be right, as can a list
+        number = entry.endswith("token_id")  # 0 and [3] may be correct
         for wrong in WRONG[type(value)] if entry not in NOT_READ else ():
             found = changed(target, folder, {**entries, entry: wrong})
             named = isinstance(found, str) and entry.rstrip("s") in found
@@ -169,7 +169,7 @@ def test_every_entry_is_read_or_refused_by_name(made, tmp_path, target):
 def test_an_entry_that_is_left_out_means_what_it_means_to_transformers(
     made, transformers, tmp_path, target
 ):
-    """It is read as in the full config.json that transformers makes of one without it."""
+    """Our import must assume the value that transformers fills in for a missing entry."""
     found, missed = made(FIRST_ROWS[target]), []
     if not found.known:
         pytest.skip("this version of transformers has no such class")
@@ -180,11 +180,11 @@ def test_an_entry_that_is_left_out_means_what_it_means_to_transformers(
         left = {name: value for name, value in entries.items() if name != entry}
         try:
             whole = kind.from_dict(left).to_dict()
-        except Exception:  # transformers has no model of such sizes
+        except Exception:  # transformers cannot use these sizes
             continue
         ours = changed(target, folder, left)
         theirs = changed(target, folder, {**whole, "architectures": left.get("architectures")})
-        refused = isinstance(ours, str) or isinstance(theirs, str)  # of other sizes, too
+        refused = isinstance(ours, str) or isinstance(theirs, str)  # e.g. if sizes do not fit
         if not refused and not same(ours, theirs):
             missed.append((entry, dict(ours[2].items() - theirs[2].items())))
     assert missed == []

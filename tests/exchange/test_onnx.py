@@ -1,4 +1,4 @@
-"""Exports to ONNX against onnxruntime, and the real-valued rotation that they need."""
+"""ONNX exports, run by onnxruntime, and the real-valued rotation that they need."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ LONGEST = 40
 
 
 def compositions():
-    """Every encoding of encoders in as few compositions as possible, relative ones apart."""
+    """All encodings for encoders in few compositions; relative and absolute ones are separate."""
     made = []
     for relative in (True, False):
         groups = [[]]
@@ -41,20 +41,20 @@ def compositions():
 
 @pytest.fixture(scope="module")
 def runtime():
-    """onnxruntime, where it is installed."""
+    """The package onnxruntime; skips the test if it is not installed."""
     pytest.importorskip("onnx", reason="exports are checked with onnx")
-    return pytest.importorskip("onnxruntime", reason="there is nothing to compare with")
+    return pytest.importorskip("onnxruntime", reason="exports are run with onnxruntime")
 
 
 def batches():
-    """Tokens of other sizes than the example that is traced, with and without padding."""
+    """Batches whose sizes differ from the traced example's, with and without padding."""
     for rows, length, left, right in (
         (1, 1, 0, 0),
         (1, LONGEST, 0, 0),
         (2, 5, 0, 0),
         (3, 23, 0, 9),
         (3, 12, 7, 0),
-        (2, 8, 0, 8),  # a row of nothing but padding
+        (2, 8, 0, 8),  # the last row is only padding
     ):
         tokens = torch.randint(4, len(VOCABULARY), (rows, length))
         tokens[:, 0] = VOCABULARY.bos()
@@ -67,7 +67,7 @@ def batches():
 )
 def test_equals_onnxruntime_at_other_sizes_than_the_example(runtime, name):
     layer, _, encoding = name.rpartition(":")
-    frequencies.cache_clear()  # as in a process that only exports
+    frequencies.cache_clear()  # as in a new process
     model = tiny(encoding, *LAYERS[layer], *ONE_LAYER, length=LONGEST)
     exported = onnx_export.OneHead(model, None, VOCABULARY.symbols)
     run = onnx_export.runner(runtime, onnx_export.record(exported, name))
@@ -81,7 +81,7 @@ def test_equals_onnxruntime_at_other_sizes_than_the_example(runtime, name):
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    """A checkpoint with two heads, for pairs of texts."""
+    """A checkpoint of a model for pairs of texts, with two classification heads."""
     folder = tmp_path_factory.mktemp("onnx") / "model"
     shape = {"position_encoding": "tupe+t5", "untie_cls": True, "num_segments": 2}
     return trained(folder, "topic", "tone", **shape)
@@ -119,7 +119,7 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(
     with monkeypatch.context() as patch:
         patch.setattr(onnx_export, "LIMIT", 1000)
         refuses(["GB of parameters"], *export, classifier, out / "a.onnx", "--head", "lm")
-    # a table of positions that ends before the length it is compared at
+    # a runner with wrong outputs
     monkeypatch.setattr(onnx_export, "runner", lambda *_: lambda tokens: tokens.new_zeros(3, 3))
     verified = (*export, classifier, out / "a.onnx", "--head", "tone", "--verify")
     refuses(["largest difference from onnxruntime", "nothing was written"], *verified)
@@ -168,7 +168,7 @@ def test_the_real_rotation_is_the_complex_one(flags, dtype):
     rotation.compiled = True
     table = rotation.table(positions)
     assert table.dtype is torch.float32
-    tolerance = 1e-6 if dtype is torch.float32 else 2e-3  # one step of half precision
+    tolerance = 1e-6 if dtype is torch.float32 else 2e-3  # about the precision of float16
     for got, expected in zip(rotation(*vectors, table), want):
         assert got.dtype is dtype
         torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)

@@ -1,7 +1,7 @@
-"""What an export refuses: each names the flag, the parameter or the file.
+"""Refusals of exports name the flag, the parameter or the file.
 
-Single settings are in test_classes.py, for every class; here are those that depend on others,
-heads, formats without a table, flags of other packages, and damaged checkpoints.
+test_classes.py tests each single setting for every class.  This file tests settings that depend on
+others, former names, kinds of models, damaged checkpoints, heads and dictionaries.
 """
 
 import re
@@ -22,7 +22,7 @@ from fairseq_posenc.models.masked_lm import MASKED_LM
 pytestmark = pytest.mark.refusals
 
 CODE, SIZE = "hf-remote-code", "--decoder-output-dim 8"
-#: Settings of a language model that the class of RoFormer lacks.
+#: Settings of language models that the RoFormer class cannot hold.
 OF_LM = {"lm_head": "projection", "no_scale_embedding": False, "layernorm_embedding": False}
 
 
@@ -36,12 +36,12 @@ OF_LM = {"lm_head": "projection", "no_scale_embedding": False, "layernorm_embedd
         ("roformer lm", {"decoder_normalize_before": True}, "--decoder-normalize-before True"),
         ("roformer lm", {"position_encoding": "t5", "rotary_pairing": None}, "encoding t5"),
         ("roformer lm", {"decoder_input_dim": 8, "decoder_output_dim": 8}, SIZE),
-        ("marian", {"position_encoding": "sinusoidal"}, f"sinusoidal.*{CODE} holds"),
-        ("marian", {"activation_fn": "tanh"}, f"learned.*MarianMTModel.*{CODE} holds"),
+        ("marian", {"position_encoding": "sinusoidal"}, f"sinusoidal.*use export {CODE}"),
+        ("marian", {"activation_fn": "tanh"}, f"learned.*MarianMTModel.*use export {CODE}"),
         ("bart", {"share_all_embeddings": False}, "--share-all-embeddings"),
         ("t5", {"decoder_ffn_embed_dim": 40}, "--decoder-ffn-embed-dim 40"),
         (CODE, {"position_encoding": "rotary", "rotary_value": True}, "--rotary-value True"),
-        (CODE, {"position_encoding": "shaw"}, "shaw: the code of the folder has"),
+        (CODE, {"position_encoding": "shaw"}, "shaw: the code in the exported folder has"),
         (CODE, {"position_encoding": "rotary", "layer": "gated"}, "--layer gated"),
         (CODE, {"decoder_output_dim": 24}, "--decoder-output-dim 24"),
         (CODE, {"position_encoding": "alibi,none"}, "have different biases"),
@@ -55,10 +55,10 @@ def test_settings_that_depend_on_others(tmp_path, name, changed, words):
 
 
 def test_former_names_are_exported_and_never_printed(tmp_path):
-    """A checkpoint from before a renaming, and the flags that are printed after an import."""
+    """Exports read old names in checkpoints; printed flags have only the new names."""
     path = trained(tmp_path / "ours", norm="rms")
     state = read_checkpoint(path)
-    state["cfg"]["model"].update(norm="unit", init_weights="usual")  # a command line refuses them
+    state["cfg"]["model"].update(norm="unit", init_weights="usual")  # not on a command line
     torch.save(state, path)
     refuses(["--norm rms", "only supports layer"], "export", "hf-roformer", path, tmp_path / "out")
     fields = MASKED_LM.dataclass.__dataclass_fields__.items()
@@ -70,7 +70,7 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
 
 @pytest.fixture(scope="module")
 def inexpressible(tmp_path_factory):
-    """Models that no other toolkit has, one of each kind, as their formats differ."""
+    """A checkpoint of each kind of model, with linear attention, which no format can hold."""
     folder = tmp_path_factory.mktemp("formats")
     flags = {"position_encoding": "rotary", "max_target_positions": 40, "decoder_layers": 1}
     lm = trained(folder / "lm", kind=CAUSAL, attention="elu", **flags)
@@ -79,7 +79,7 @@ def inexpressible(tmp_path_factory):
     return list(zip(KINDS, (translation, lm, trained(folder / "ours", attention="elu"))))
 
 
-#: The kinds of models that formats without a table take, and those of a format with two tables.
+#: The kinds of models that a format accepts, if it has no table or two tables.
 TAKEN = {
     **{CODE: (TRANSLATION,), "onnx": (MASKED,), "ctranslate2": KINDS},
     "hf-roformer": (MASKED, CAUSAL),
@@ -88,8 +88,8 @@ TAKEN = {
 
 @pytest.mark.parametrize("name", [name for name, entry in FORMATS.items() if entry.exporter])
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
-    """Such a layer is refused by its flag, and a model of another kind by its architecture."""
-    pytest.importorskip("safetensors" if name.startswith("hf-") else name, reason="an extra")
+    """The message names the layer's flag or, for the wrong kind of model, its architecture."""
+    pytest.importorskip("safetensors" if name.startswith("hf-") else name, reason="it is needed")
     for kind, model in inexpressible:
         words = f"--arch {kind.arch}$|is a model {kind.arch};|is a {kind.name}; .* takes masked"
         if kind in (TAKEN.get(name) or [table_of(name).kind]):
@@ -103,7 +103,7 @@ def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, na
 
 FC1 = "encoder.sentence_encoder.layers.1.fc1.weight"
 HEAD = "classification_heads.x.out_proj."
-#: A parameter, what takes its place, and words of the refusal.
+#: A parameter, a function that replaces it, and a word of the refusal.
 DAMAGED = [
     (FC1, lambda x: None, "Missing key"),
     (FC1, lambda x: x[:4], "[4, 16]"),
@@ -114,7 +114,7 @@ DAMAGED = [
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """A checkpoint of ours that can be exported, with two heads."""
+    """Our checkpoint of a model that can be exported, with two classification heads."""
     folder = tmp_path_factory.mktemp("hostile") / "ours"
     return trained(folder, "one", "two", pooler_activation_fn="gelu")
 
@@ -142,10 +142,10 @@ def test_heads_and_dictionaries_that_the_checkpoint_has_not(tmp_path, out, ours)
     path, other = shutil.copy(ours, tmp_path / "checkpoint.pt"), tmp_path / "other.txt"
     export = ("export", "hf-roformer", path, out)
     state = load_file(path)
-    state["cfg"]["task"]["data"] = str(tmp_path)  # which has no dictionary
+    state["cfg"]["task"]["data"] = str(tmp_path)  # has no dictionary
     write_checkpoint(state, path)
     refuses([str(path), "dict.txt", "--vocab"], *export)
-    words = "fairseq's special symbols make 6; give the right dictionary with --vocab"
+    words = "6 symbols, including fairseq's special ones; give the correct dictionary with --vocab"
     for content, said in {
         "a 1\n": ["7 token embeddings", words],
         "a 2\n[SEP] 1\n": ["other.txt", "'[SEP]'", "reserves"],

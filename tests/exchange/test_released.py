@@ -1,4 +1,4 @@
-"""RoFormer, RoFormerV2 and GAU-alpha as released: their formulas and their stored outputs."""
+"""Imports of RoFormer, RoFormerV2 and GAU-alpha against formulas and stored outputs."""
 
 import json
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.formulas
 
 TABLE = "roformer.encoder.embed_positions.weight"
 DECODER = "cls.predictions.decoder.weight"
-#: Changes of config.json of each format; one of tie_word_embeddings adds the output.
+#: Changes to config.json for each format; with tie_word_embeddings, the output matrix is added.
 CHANGED = {
     "roformer-v2": [
         {},
@@ -34,7 +34,7 @@ CHANGED = {
         {"tie_word_embeddings": False},
     ],
 }
-#: Words of the printed flags.
+#: Words that the import prints.
 PRINTED = {
     "roformer-v2": ["left out roformer.pooler.dense.weight", "--norm rms", "--no-bias"],
     "gau-alpha": ["--layer gated --gau-key-size 8", "--pooler-dropout 0.1"],
@@ -56,7 +56,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, name, config):
         state[DECODER] = torch.randn(len(SYMBOLS), 16)
     convert("import", name, write(tmp_path / "source", state, **config), out, "--verify")
     printed = capsys.readouterr().out
-    words = ["formulas in float64 (transformers has no such class)", "--lm-head tied"]
+    words = ["computed in float64 (transformers has no such class)", "--lm-head tied"]
     assert all(word in printed for word in (*words, *PRINTED[name]))
     assert ("γ_q was multiplied" in printed) == (config.get("attention_scale") is False)
     model, _ = load(out)
@@ -71,7 +71,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, name, config):
 
 @torch.no_grad()
 def assert_stored_logits(name, expected, source, out):
-    """Compare an import, and the formulas of its layers, with logits that other code computed."""
+    """Compare an imported model, and our formulas for it, with stored logits of other code."""
     convert("import", name, source, out, *["--verify"] * (name != "hf-roformer"))
     read, (model, dictionary) = format_for("import", name).read(str(source), None), load(out)
     symbols = (source / "vocab.txt").read_text(encoding="utf-8").splitlines()
@@ -84,7 +84,7 @@ def assert_stored_logits(name, expected, source, out):
         if read.head:
             real = torch.ones(len(want), dtype=torch.bool)
         order = slice(None) if read.head else ours
-        for labels in (segments, None):  # the model finds the second text of a pair itself
+        for labels in (segments, None):  # without labels, the model finds the second text
             have = model(tokens, segment_labels=labels, classification_head_name=read.head)[0]
             torch.testing.assert_close(have[..., order][real], want[real], atol=5e-5, rtol=1e-5)
         if name != "hf-roformer":
@@ -103,7 +103,7 @@ def assert_stored_logits(name, expected, source, out):
     ],
 )
 def test_stored_outputs(golden, tmp_path, out, name, stored, safe):
-    """A *safe* model is saved as model.safetensors, which leaves tied parameters out."""
+    """A *safe* model is saved as model.safetensors, without tied parameters."""
     expected = golden(stored)
     state, computed = expected["state_dict"], expected["outputs"].get("embed_positions")
     if computed is not None:
@@ -124,7 +124,6 @@ def test_stored_outputs(golden, tmp_path, out, name, stored, safe):
 
 @pytest.mark.parametrize("folder", ["gau_alpha_mlm", "gau_alpha_mlm_bin"])
 def test_outputs_of_the_released_code(released, out, folder):
-    """The authors' code and the package gau-alpha mask texts of one token differently."""
     expected = released("gau_alpha_mlm")
     assert_stored_logits("gau-alpha", expected, SHARED / "golden" / folder, out)
 

@@ -1,4 +1,4 @@
-"""A tokenizer.json numbers raw text as the model's own subwords and dictionary do."""
+"""A tokenizer.json gives raw text the same token numbers as the model's subwords and dictionary."""
 
 import contextlib
 import functools
@@ -31,11 +31,11 @@ ODD += ["日本語", "a\u00a0no-break b\u3000wide", "e\u0301 combined", "\u200bz
 ODD += ["@@ @", "ba  ba ", "12 3x4", "ba<x>du"]
 ODD += ["▁under", "badu☃ ☃ba ☃☃", "low@@ er", "👩‍👩‍👧"]
 
-SPACES = 3 * " "  # runs of spaces, which some tokenizers of transformers have as symbols
+SPACES = 3 * " "  # some tokenizers of transformers have symbols for runs of spaces
 ODD += [f"ba{SPACES}ba  ba"]
 ODD += ["ba\x1cdu", "\u2581", "\u1112\u1161\u11ab \u1100\u1161", "ﾊﾟｶﾞ", "e\u0301\u0301", "ΟΔΟΣ. ΣΑΣ"]
 ODD += ["שלום ba", "السلام", "٣ １２ ½", "𐍈" * 200, "ba\u00addu\u2060mi\ufeff", "\u202eab\u202c"]
-#: Names of symbols, which are text in a text.
+#: Names of symbols, which are ordinary characters if they occur in a text.
 NAMES = ["<s>", "</s>", "<unk>", "<pad>", "<mask>", "<0x0A>", "madeupword0000", "[SEP]"]
 NAMED = [f.format(name) for name in NAMES for f in ("{}", "{} ba", "ba {}du", "<{0}{0}")]
 
@@ -49,9 +49,9 @@ def lines_of(seed, count):
 TRAIN, TEST = lines_of(1, 400), [*lines_of(1, 450)[400:], *lines_of(2, 150), *ODD, *NAMED]
 
 
-#: Settings of SentencePiece, and the reason if a tokenizer.json cannot split text as they do.
+#: Settings of SentencePiece, and the reason if a tokenizer.json cannot have the same effect.
 _BYTES = {"byte_fallback": True, "vocab_size": 330}
-_SPACED = "is neither unigram nor BPE with spaces first"
+_SPACED = "is not unigram or BPE with spaces before words"
 PIECES = {
     "unigram": ({}, ""),
     "bpe": ({"model_type": "bpe"}, ""),
@@ -80,13 +80,13 @@ ROLES = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
 
 @pytest.fixture(scope="module")
 def subwords(tmp_path_factory):
-    """The kind and the file of subwords, learned from TRAIN once."""
+    """A function of a name that returns the kind and the file of subwords learned from TRAIN."""
     folder = tmp_path_factory.mktemp("subwords")
 
     def pieces(name):
         usual = {"vocab_size": 90, "character_coverage": 1.0, "model_type": "unigram"}
         flags = {**usual, **PIECES[name][0]}
-        as_it_is = flags.pop("escape_whitespaces", None)  # the trainer cannot do without it
+        as_it_is = flags.pop("escape_whitespaces", None)  # not a setting of the trainer
         file = learn_pieces(folder / name, TRAIN, **flags)
         if as_it_is is not None:
             model = spm.read_model(file)
@@ -95,7 +95,7 @@ def subwords(tmp_path_factory):
         return file
 
     def merges():
-        learn = pytest.importorskip("subword_nmt.learn_bpe", reason="learns the merges")
+        learn = pytest.importorskip("subword_nmt.learn_bpe", reason="it learns the merges")
         with contextlib.redirect_stderr(io.StringIO()), open(folder / "codes", "w") as out:
             learn.learn_bpe(TRAIN, out, 60)
         return folder / "codes"
@@ -111,7 +111,7 @@ def subwords(tmp_path_factory):
         return folder / name
 
     def word_pieces():
-        pytest.importorskip("tokenizers", reason="splits the text")
+        pytest.importorskip("tokenizers", reason="text is split with tokenizers")
         (folder / "bert").mkdir()
         symbols = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *SYLLABLES, "☃"]
         symbols += [f"##{syllable}" for syllable in SYLLABLES]
@@ -143,7 +143,7 @@ def subwords(tmp_path_factory):
 
 
 def dictionary_of(preparation, lines):
-    """A dictionary of the symbols of *lines*, which lacks some symbols of other lines."""
+    """A dictionary of the symbols in *lines*; it lacks some symbols of other lines."""
     found = Dictionary()
     for line in lines:
         for symbol in preparation.source(line):
@@ -154,7 +154,7 @@ def dictionary_of(preparation, lines):
 
 
 def carried(name, lowercase, subwords, hides=True):
-    """The preparation of text, a dictionary that lacks some of its symbols, and the splitter."""
+    """The text preparation, a dictionary that lacks some of its symbols, and the splitter."""
     kind, path = subwords(name)
     text = Text(subwords=kind, subword_file=path, lowercase=lowercase)
     preparation = Preparation(text)
@@ -165,7 +165,7 @@ def carried(name, lowercase, subwords, hides=True):
 
 @pytest.mark.parametrize("name", [name for name, (_, said) in PIECES.items() if said])
 def test_settings_of_sentencepiece_that_cannot_be_written_are_said(name, subwords):
-    words = f"the subwords are not carried: the model of SentencePiece {PIECES[name][1]}"
+    words = f"text is not split into subwords: the SentencePiece model {PIECES[name][1]}"
     assert words in " ".join(carried(name, False, subwords)[2].notes)
 
 
@@ -176,19 +176,19 @@ WRITTEN += [(name, True) for name in ("unigram", "bpe", "merges", "symbols")]
 
 @pytest.mark.parametrize("name, lowercase", WRITTEN)
 def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
-    """Also where the dictionary lacks symbols of the subwords: they are ``<unk>`` to fairseq."""
+    """Subwords that are not in the dictionary are ``<unk>``, as in fairseq."""
     tokenizers = pytest.importorskip("tokenizers", reason="the library that reads the file")
     preparation, dictionary, splitter = carried(name, lowercase, subwords)
     symbols = list(dictionary.symbols)
     assert bool(splitter.hidden) == (name != "symbols")
     write_symbols(str(tmp_path), dictionary, 100, TRANSLATION_MARKS, splitter)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    tokenizer.encode_special_tokens = True  # transformers' split_special_tokens
+    tokenizer.encode_special_tokens = True  # split_special_tokens in transformers
     content, known = splitter.sentencepiece, 0
     as_bpe = PIECES.get(name, ({},))[0].get("model_type") == "bpe" and not lowercase
     assert (content is not None) == as_bpe
-    if content is not None:  # a model of SentencePiece, which has to give the same numbers
-        module = pytest.importorskip("sentencepiece", reason="reads the model")
+    if content is not None:  # the SentencePiece model must give the same numbers
+        module = pytest.importorskip("sentencepiece", reason="the model is read with it")
         model = module.SentencePieceProcessor(model_proto=content)
         assert [model.id_to_piece(n) for n in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
         assert len(model) == tokenizer.get_vocab_size()
@@ -196,7 +196,7 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
             assert model.encode(" ".join(line.split())) == tokenizer.encode(line).ids[:-1], line
     for line in TEST:
         if subwords(name)[0] == "transformers" and not line.strip():
-            continue  # white space is a symbol there, which fairseq's dictionary cannot hold
+            continue  # fairseq's dictionary cannot hold its symbols of white space
         want = [dictionary.index(symbol) for symbol in preparation.source(line)]
         got = tokenizer.encode(line).ids
         assert got[-1] == dictionary.eos()
@@ -218,19 +218,19 @@ def test_what_cannot_be_carried_is_said(subwords, tmp_path):
     def notes(**text):
         return " ".join(split(**text).notes)
 
-    assert "split text by --tokenizer moses before" in notes(tokenizer="moses")
+    assert "apply --tokenizer moses to inputs" in notes(tokenizer="moses")
     assert "--subwords marked-words has no counterpart" in notes(subwords="marked-words")
     merges = subwords("merges")[1]
     given = {"subwords": "subword-nmt", "subword_file": merges}
     assert notes(**given) == ""
-    assert "which the class cannot hide" in notes(hides=False, **given)
+    assert "and the class would produce them" in notes(hides=False, **given)
     (tmp_path / "old").write_text("b a\n")
     given["subword_file"] = str(tmp_path / "old")
     assert "do not begin with #version: 0.2" in notes(**given)
 
 
 def test_symbols_behind_the_dictionary_are_in_the_order_of_the_merges(tmp_path):
-    """Two exports of a model are the same, byte for byte."""
+    """Two exports of a model must be equal, byte for byte."""
     (tmp_path / "codes").write_text("#version: 0.2\nb a</w>\nb u\nbu d</w>\n")
     splitter = split(subwords="subword-nmt", subword_file=str(tmp_path / "codes"))
     assert splitter.hidden == ("b@@", "a</w>", "u@@", "bu@@", "d</w>", "bud</w>")
@@ -244,11 +244,11 @@ def test_damaged_models_are_refused(tmp_path, subwords):
             spm.read_model(str(tmp_path / "model"))
 
 
-#: Rows of support.expressed, with subwords that the class can carry.
+#: Rows of support.expressed, each with subwords that exports of its class can contain.
 RAW = [("llama", "bpe"), ("grouped", "byte pairs"), ("bart", "merges"), ("mbart", "unigram")]
 RAW += [("roberta", "unigram"), ("roberta", "word pieces"), ("modernbert", "byte pairs")]
 RAW += [(name, "symbols") for name in ("neox", "bloom", "gpt2", "marian", "m2m100", "t5")]
-#: By the kind of model: the automatic class, and the tokens before and after a text.
+#: By kind of model: the suffix of the Auto class, and the tokens before and after a text.
 KINDS = {
     CAUSAL.name: ("CausalLM", [2], []),
     MASKED.name: ("MaskedLM", [0], [2]),
@@ -261,7 +261,7 @@ KINDS = {
 def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
     name, kind, subwords, transformers, tmp_path
 ):
-    """Symbols of the subwords that dict.txt lacks are <unk>, and never written."""
+    """Subwords that dict.txt lacks have the logits of <unk> and are never generated."""
     row, (subword, file) = EXPRESSED[name], subwords(kind)
     preparation, out = Preparation(Text(subwords=subword, subword_file=file)), tmp_path / "out"
     masked, copied = row.kind is MASKED, row.kind is MASKED and subword == "transformers"
@@ -296,7 +296,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
         batch["decoder_input_ids"] = started(tokens)
     want, have = logits_of(load(path), row, tokens), model(**batch).logits
     torch.testing.assert_close(have[..., order][real], want[real], atol=1e-5, rtol=1e-5)
-    if row.kind is not CAUSAL:  # generation_config.json hides them there
+    if row.kind is not CAUSAL:  # there, generation_config.json hides these subwords
         assert torch.equal(have[real].argmax(-1), order[want[real].argmax(-1)])
     if not masked:
         short = tokenizer(TEST[:3], return_tensors="pt", padding=True, return_token_type_ids=False)
@@ -311,7 +311,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
     assert again.model_max_length == LONGEST
     assert again(texts)["input_ids"] == tokenizer(texts)["input_ids"]
     assert len(tokenizer(["ba " * 300], truncation=True)["input_ids"][0]) == LONGEST
-    if not copied:  # which lacks the hidden symbols
+    if not copied:  # the saved folder lacks dict.txt
         shutil.copy(out / "dict.txt", tmp_path / "again")
     convert("import", row.target, tmp_path / "again", tmp_path / "back")
     back = read_dictionary(str(tmp_path / "back" / "dict.txt"), masked).symbols
@@ -324,7 +324,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
 def test_contradictory_flags_are_refused(tmp_path):
     path = checkpoint_of(tmp_path / "ours", "bart")
     arguments = ("export", "hf-bart", path, tmp_path / "out")
-    refuses(["--subword-file x: belongs to"], *arguments, "--subword-file", "x")
+    refuses(["--subword-file x: --subwords subword-nmt"], *arguments, "--subword-file", "x")
     refuses(["--subwords is subword-nmt"], *arguments, "--subwords", "subword-nmt")
     folder = ("--text-of", tmp_path)
     refuses(["give it without --subwords"], *arguments, *folder, "--subwords", "none")

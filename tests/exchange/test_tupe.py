@@ -1,4 +1,4 @@
-"""TUPE's released checkpoints: read, compared with their formulas and their stored outputs."""
+"""Imports of TUPE's released checkpoints against formulas and stored outputs."""
 
 import sys
 import types
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.formulas
 
 STACK = "decoder.sentence_encoder."
 POSITIONS, RELATIVE = STACK + "pos.weight", STACK + "relative_attention_bias.weight"
-#: What a checkpoint holds, its args, and settings that it must get.
+#: The form of a checkpoint's parameters, its args, and settings that an import must find.
 VARIANTS = {
     "tupe-a": ({"relative": False}, {}, {"position_encoding": "tupe"}),
     "tupe-r": ({}, {}, {"position_encoding": "tupe+t5", "untie_cls": True, "dropout": 0.2}),
@@ -60,7 +60,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, variant):
 
 @pytest.mark.parametrize("name", ["tupe_a_mlm", "tupe_r_mlm"])
 def test_stored_outputs(reference_of, tmp_path, out, name):
-    """Logits by the formulas in tests/golden, and those that the released code computed."""
+    """Logits of the formulas in tests/golden, and of the released code."""
     expected = reference_of(name)
     source = write(tmp_path / "source", expected["state_dict"], expected["config"])
     words = expected["meta"]["symbols"][len(SPECIAL) : -1]
@@ -69,7 +69,7 @@ def test_stored_outputs(reference_of, tmp_path, out, name):
 
 
 def test_a_released_checkpoint(released, out):
-    """A checkpoint as the released trainer left it has the state of its optimiser, too."""
+    """A checkpoint of the released trainer, with its optimiser's state."""
     expected = released("tupe_r_mlm")
     compare(expected, SHARED / "golden" / "tupe_ckpt" / "tupe_r_mlm" / "checkpoint_last.pt", out)
 
@@ -92,7 +92,7 @@ def compare(expected, source, out):
 @pytest.mark.parametrize("dense", [True, False])
 @torch.no_grad()
 def test_heads(tmp_path, out, capsys, dense):
-    """Position 0, through a dense layer and tanh, or in an early version straight to classes."""
+    """Heads read position 0, with a dense layer and tanh or, in an early version, without."""
     state, head = released(heads=[("topic", dense)]), "classification_heads.topic."
     convert("import", "tupe", write(tmp_path / "source", state), out, "--verify")
     assert "classification head topic" in capsys.readouterr().out
@@ -107,7 +107,7 @@ def test_heads(tmp_path, out, capsys, dense):
 
 @pytest.mark.parametrize("part", ["dense", "out_proj"])
 def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
-    """--verify compares the classes, too."""
+    """--verify also compares the outputs of classification heads."""
     state = released(heads=[("topic", True), ("tone", True)])
     path = write(tmp_path / "source", state)
     right = Reader.put
@@ -121,7 +121,7 @@ def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_statistics_of_classes_that_are_gone(tmp_path, out, monkeypatch, zipped):
-    """Only the importer knows what fairseq 0.9 keeps of its training."""
+    """Only the importer accepts the classes of fairseq 0.9 for training statistics."""
     meters = types.ModuleType("fairseq.meters")
     monkeypatch.setitem(sys.modules, "fairseq.meters", meters)
     kinds = ("AverageMeter", "TimeMeter", "StopwatchMeter")
@@ -151,10 +151,10 @@ def test_code_is_not_run(tmp_path, out):
 
 
 def test_heads_with_a_dense_layer_and_without_one_are_refused(tmp_path, out):
-    """Only one activation is there for all heads."""
+    """Our models have one activation for all heads."""
     state = released(heads=[("topic", True), ("tone", False)])
     path = write(tmp_path / "source", state)
-    words = ["has no tensor classification_heads.tone.dense.weight", "another head"]
+    words = ["has no tensor classification_heads.tone.dense.weight", "a different head"]
     refuses(words, "import", "tupe", path, out)
 
 

@@ -1,4 +1,4 @@
-"""What a user registers is one more entry: flags, checks, models, every family and hydra."""
+"""User-registered entries work like ours: flags, checks, models, all families, and Hydra."""
 
 import inspect
 from dataclasses import dataclass, make_dataclass
@@ -32,20 +32,16 @@ PAPER = "nobody 2026"
 
 @dataclass
 class PowerFlags(LinearFlags):
-    """A flag of a kernel."""
-
     own_power: Optional[int] = setting(1, "power of it", role="model", at_least=1)
 
 
 @dataclass
 class GainFlags:
-    """A flag of a norm."""
-
     own_gain: Optional[float] = setting(1.0, "gain of it", role="model")
 
 
 class Looking(ContentBias):
-    """A term that reads all that a content-dependent term may read."""
+    """A term that reads all inputs that a content-dependent term may read."""
 
     def forward(self, content, vectors=None):
         new = content.x.mean(-1)[:, None, :, None]  # (B, T, C) -> (B, 1, T, 1)
@@ -70,7 +66,7 @@ class Signs(QKVTransform):
 
 
 class Valued(ContentBias):
-    """Logits of 0, and 3 added to every value."""
+    """Adds 0 to the logits and 3 to every value."""
 
     def forward(self, content, vectors=None):
         return torch.zeros_like(content.products)
@@ -80,21 +76,21 @@ class Valued(ContentBias):
 
 
 class Sideways(DistanceBias):
-    """Logits with the dimension of distances before that of heads."""
+    """Logits with dimensions in the wrong order: distances before heads."""
 
     def by_distance(self, distances):
         return distances.unsqueeze(1).expand(-1, self.num_heads).float()
 
 
 class Headless(ContentBias):
-    """Logits summed over the heads, without their dimension."""
+    """Logits summed over heads, so that the dimension of heads is missing."""
 
     def forward(self, content, vectors=None):
         return content.products.sum(dim=1)
 
 
 class Gained(nn.Module):
-    """x · gain, no norm at all."""
+    """x · gain, without normalisation."""
 
     def __init__(self, channels, options):
         super().__init__()
@@ -106,7 +102,7 @@ class Gained(nn.Module):
 
 @pytest.fixture()
 def registered():
-    """The registries with further entries, which are removed afterwards."""
+    """Add entries to the registries, and remove them after the test."""
     with registries_as_before():
         described = {"paper": PAPER, "summary": "of a test"}
         register_encoding("own_looking", **described)(Looking)
@@ -137,7 +133,7 @@ def test_every_family_takes_flags_of_its_users(registered):
 
 @pytest.mark.parametrize("flag", ["--attention", "--norm", "--feed-forward", "--position-encoding"])
 def test_an_unknown_name_may_be_one_of_a_user_dir(flag):
-    """Settings of a checkpoint that was trained with a user's own part, loaded without it."""
+    """As if a checkpoint with a user-defined part were loaded without its --user-dir."""
     with pytest.raises(UsageError, match=f"{flag} mine: .*; if it is your own, .*--user-dir"):
         build("posenc_transformer", flag, "mine")
 
@@ -154,14 +150,16 @@ def test_content_terms_see_the_input_padding_and_products(registered):
 
 @torch.no_grad()
 def test_values_of_content_terms_are_added_or_refused(registered):
-    """The method alone is enough: values are shifted by 3 in every layer."""
+    """To shift the values of every layer by 3, defining ``relative_values`` is enough."""
     plain = own_model("--position-encoding", "none").encoder.layers[0].self_attn
     valued = own_model("--position-encoding", "own_valued").encoder.layers[0].self_attn
     valued.load_state_dict(plain.state_dict())
     x = torch.randn(2, 7, plain.embed_dim)
     plain.v_proj.bias += 3
     torch.testing.assert_close(attended_alone(valued, x), attended_alone(plain, x))
-    with pytest.raises(UsageError, match="--position-encoding own_valued: the values of --layer"):
+    with pytest.raises(
+        UsageError, match="--position-encoding own_valued: --layer gated does not support positions"
+    ):
         own_model("--position-encoding", "own_valued", "--layer", "gated")
 
 
@@ -222,7 +220,7 @@ def test_gated_feed_forwards_are_their_formulas(flags, function):
 
 
 def test_our_tasks_learn_that_a_model_comes_from_a_checkpoint():
-    """fairseq says so to tasks that name the argument; only new models may need other files."""
+    """fairseq passes from_checkpoint only to tasks whose ``build_model`` has this argument."""
     ours = [t for t in TASK_REGISTRY.values() if t.__module__.startswith("fairseq_posenc")]
     for task in ours:
         assert "from_checkpoint" in inspect.getfullargspec(task.build_model).args, task
@@ -238,8 +236,8 @@ def test_a_name_is_registered_once():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("dropout", "--dropout: declared twice"),  # fairseq's
-        ("rotary_base", "--rotary-base: declared twice"),  # of another registry
+        ("dropout", "--dropout: declared twice"),  # a flag of fairseq
+        ("rotary_base", "--rotary-base: declared twice"),  # a flag in another registry
         ("own_gain", "--norm again: declares --own-gain, a flag of another entry"),
     ],
 )
@@ -255,7 +253,7 @@ def test_flags_without_a_declared_role_are_refused():
     bare = make_dataclass("Bare", [("own_bare", Optional[int], None)])
     with registries_as_before():
         NORMS["own_bare"] = NORMS["rms"]._replace(flags=bare)
-        with pytest.raises(UsageError, match="own_bare: a flag is declared with"):
+        with pytest.raises(UsageError, match="own_bare: a flag must be declared with"):
             NORMS.flags()
         del NORMS["own_bare"]
 

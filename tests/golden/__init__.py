@@ -1,7 +1,8 @@
-"""Reference outputs of independent implementations, and how to read them.
+"""Reference outputs of independent implementations, and functions to read them.
 
-``data/NAME.json`` says what computed a reference, and from what; ``data/NAME.npz`` holds its
-outputs.  Random parameters and inputs are not stored: both sides draw them from their names.
+``data/NAME.json`` describes a reference: its source, settings, parameters and inputs.
+``data/NAME.npz`` holds its outputs.  Random parameters and inputs are not stored: generators and
+tests draw them with seeds that depend on their names.
 :mod:`golden.make` regenerates the files.
 """
 
@@ -16,12 +17,12 @@ import torch
 from torch import Tensor
 
 DATA = Path(__file__).resolve().parent / "data"
-#: A reference as it is made: its description, and its outputs.
+#: What a generator returns: the description of a reference, and its outputs.
 Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
 
 
 def source(package: str, place: str = "") -> str:
-    """The package with its version, and the place in it that computed a reference."""
+    """The package, its version, and the module in it that computed a reference."""
     return f"{package} {version(package)} {place}".rstrip()
 
 
@@ -31,26 +32,26 @@ def normal(*shape: int, mean: float = 0.0, std: float = 1.0) -> List[Any]:
 
 
 def draw(name: str, shape: List[int], mean: float, std: float) -> Tensor:
-    """Normal numbers (*shape*) in float32 that depend on *name* alone, on every machine."""
+    """Normal random numbers (*shape*, float32) that depend only on *name*, on every machine."""
     source = np.random.RandomState(zlib.crc32(name.encode()))
     return torch.from_numpy((mean + std * source.standard_normal(shape)).astype(np.float32))
 
 
 def _tensors(lists: Any) -> Any:
-    """Nested dictionaries of lists of integers as nested dictionaries of tensors."""
+    """Convert nested dictionaries of integer lists to nested dictionaries of tensors."""
     if isinstance(lists, dict):
         return {key: _tensors(value) for key, value in lists.items()}
     return torch.tensor(lists)
 
 
 def instantiate(name: str, description: Dict[str, Any]) -> Dict[str, Any]:
-    """A reference without its outputs, from the content of its JSON file.
+    """A reference without its outputs, from its description.
 
     Args:
         name: the reference.
-        description: ``source``, ``config`` and, as far as there are any, ``parameters`` and
-            ``inputs`` (see :func:`normal`), ``tied`` (second names of parameters, each with the
-            first), ``integers`` (inputs in full) and ``meta``.
+        description: the content of its JSON file: ``source``, ``config`` and, optionally,
+            ``parameters`` and ``inputs`` (see :func:`normal`), ``tied`` (a parameter's second name,
+            with its first), ``integers`` (inputs in full) and ``meta``.
 
     Returns:
         *description* with ``state_dict`` and ``inputs`` as tensors.

@@ -1,4 +1,4 @@
-"""Logits of DeBERTa's disentangled attention, by transformers."""
+"""Logits of DeBERTa's disentangled attention, computed by transformers."""
 
 import torch
 from transformers import DebertaConfig
@@ -12,9 +12,9 @@ B, T, H, D, CLIP = 2, 9, 2, 8, 4
 def deberta(name: str) -> Made:
     """Content-to-position and position-to-content logits, (B, H, T, T).
 
-    Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the second sum by δ(j, i); the released
-    code, and transformers after it, by δ(i, j): p2c_released.  For p2c, the code of transformers
-    is given the distances with the other sign.
+    Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the position-to-content logits by
+    δ(j, i) (p2c), but the released code and transformers index them by δ(i, j) (p2c_released).  For
+    p2c, we therefore pass transformers' code the negated distances.
     """
     described = {
         "source": source("transformers", "models/deberta"),
@@ -39,7 +39,7 @@ def deberta(name: str) -> Made:
     layer.pos_proj.weight.copy_(state["pos_proj.weight"])
     layer.pos_q_proj.weight.copy_(state["pos_q_proj.weight"])
     layer.pos_q_proj.bias.zero_()  # the paper has none
-    scaled = q / (3 * D) ** 0.5  # as the layer itself does
+    scaled = q / (3 * D) ** 0.5  # as in the layer's forward
     distances = torch.arange(T)[:, None] - torch.arange(T)
     outputs = {}
     for kind, sign in (("c2p", 1), ("p2c", -1), ("p2c_released", 1)):

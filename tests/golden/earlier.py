@@ -1,10 +1,11 @@
-"""Outputs of small models that an earlier version of this package computed.
+"""Outputs of small models, computed by an earlier version of this package.
 
 ``data/earlier.json`` has the flags of each model, and a digest of the names and shapes of its
-parameters; ``data/earlier.npz`` has some of its logits.  Parameters are drawn from their names, so
-that no weights are stored.  A checkpoint of that version therefore loads, and gives its numbers::
+parameters; ``data/earlier.npz`` has some of its logits.  No weights are stored: they are drawn with
+seeds that depend on their names.  Tests that compare with these files show that checkpoints of the
+earlier version still load and give the same outputs::
 
-    cd tests && python -m golden.earlier       # writes both files anew, with the present version
+    cd tests && python -m golden.earlier       # rewrites both files with the current version
 """
 
 import argparse
@@ -26,22 +27,22 @@ from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.models import family_of
 from golden import DATA, draw
 
-#: The sizes of a model; %s is one of its sides.
+#: The size flags of a model; %s is ``encoder`` or ``decoder``.
 SIZES = "--%s-embed-dim 32 --%s-ffn-embed-dim 48 --%s-layers 2 --%s-attention-heads 4"
 
 
 def _configurations(encodings: List[str], causal_only: List[str]) -> Iterator[Tuple[str, str]]:
-    """Yield the architecture and the flags of every model, as ``earlier.txt`` has them."""
+    """Yield the architecture and the flags of every model that ``earlier.txt`` describes."""
     rows = rows_of("earlier.txt")
     layers = [("*", name) for name in encodings] + [row for row in rows if len(row) == 2]
     for family, sides, task, flags in (row for row in rows if len(row) == 4):
         sizes = " ".join(SIZES.replace("%s", side) for side in sides.split())
         common = f"{sizes} --task {task} --dropout 0 {flags}"
         for preset in ARCH_MODEL_INV_REGISTRY[family]:
-            if preset != "roformer_align":  # its alignment layer is above these two
+            if preset != "roformer_align":  # its alignment layer needs more than two layers
                 yield preset, common
         if "--criterion" in flags:
-            continue  # its parts are models of another family
+            continue  # layers are tested in another family
         for families, layer in layers:
             if families != "*" and family not in families.split():
                 continue
@@ -54,7 +55,7 @@ def _configurations(encodings: List[str], causal_only: List[str]) -> Iterator[Tu
 
 
 def is_served(arch: str, flags: str) -> bool:
-    """False for a model of a pack that was deleted."""
+    """False for a model that needs a pack that is not installed."""
     known = {"--task": TASK_REGISTRY, "--attention": ATTENTIONS}
     words = flags.split()
     chosen = [(known[flag], value) for flag, value in zip(words, words[1:]) if flag in known]
@@ -66,7 +67,7 @@ def is_served(arch: str, flags: str) -> bool:
 
 
 def build(arch: str, flags: str) -> nn.Module:
-    """The model that fairseq-train builds of these flags."""
+    """The model that fairseq-train builds with these flags."""
     given = flags.split()
     named = argparse.Namespace(_name=given[given.index("--task") + 1], tokens_per_sample=64)
     task = argparse.Namespace(cfg=named, dictionary=VOCABULARY)
@@ -75,24 +76,23 @@ def build(arch: str, flags: str) -> nn.Module:
 
 
 def _state(model: nn.Module) -> Dict[str, Tensor]:
-    """The trained tensors by name, without the second copies in layers of fairseq 0.12.2."""
+    """The state dict, sorted, without the duplicates in layers of fairseq 0.12.2."""
     doubled = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
     state = model.state_dict()
     return {k: state[k] for k in sorted(state) if not doubled.search(k)}
 
 
 def names_and_shapes(model: nn.Module) -> List[str]:
-    """A line for each tensor in the state of a model."""
     return [f"{name} {tuple(x.shape)}" for name, x in _state(model).items()]
 
 
 def digest(model: nn.Module) -> str:
-    """The digest of the names and shapes in the state of a model."""
+    """A digest of the names and shapes in the state dict."""
     return hashlib.sha256("\n".join(names_and_shapes(model)).encode()).hexdigest()[:16]
 
 
 def fill(model: nn.Module) -> None:
-    """Draw the floating-point numbers in the state of a model from their names."""
+    """Fill the model's floating-point tensors with random numbers, seeded by their names."""
     filled: Dict[int, str] = {}
     state = _state(model)
     for name, x in state.items():
@@ -105,7 +105,7 @@ def fill(model: nn.Module) -> None:
 
 @torch.no_grad()
 def outputs_of(model: nn.Module) -> Tensor:
-    """Forty-eight of the logits, or features, for three texts with padding."""
+    """Forty-eight of the logits (or features) for three padded texts."""
     generator = torch.Generator().manual_seed(3)
     source, target = (torch.randint(4, 64, (3, n), generator=generator) for n in (7, 9))
     source[0, :2], target[1, -3:], target[:, 0] = (
@@ -125,12 +125,11 @@ def outputs_of(model: nn.Module) -> Tensor:
 
 
 def main() -> None:
-    """Write both files."""
     import fairseq_posenc
     from fairseq_posenc.encodings import ENCODINGS, all_encodings
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--version", default=fairseq_posenc.__version__, help="its name")
+    parser.add_argument("--version", default=fairseq_posenc.__version__, help="to record")
     version = parser.parse_args().version
     causal_only = [name for name in ENCODINGS if any(e.causal_only for e in all_encodings(name))]
     entries: List[Dict[str, str]] = []

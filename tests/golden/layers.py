@@ -1,4 +1,4 @@
-"""Rotations, scaled frequencies, ALiBi, T5 buckets and Performer attention of packages."""
+"""Rotations, scaled frequencies, ALiBi, T5 buckets and Performer attention of other packages."""
 
 from functools import partial
 
@@ -69,7 +69,7 @@ def rotary_rt(name: str) -> Made:
 
 
 def rope_inv_freq(name: str) -> Made:
-    """Inverse frequencies (cases, 32) and what cosine and sine are multiplied with (cases,)."""
+    """Inverse frequencies (cases, 32), and factors (cases,) of cosines and sines."""
     cases = [
         {"rule": rule, "length": length, "factor": factor, "current": current}
         for length in (512, 1024, 2048)

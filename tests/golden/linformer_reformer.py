@@ -1,4 +1,4 @@
-"""Attention of the packages linformer and reformer-pytorch."""
+"""Attention outputs of the packages linformer and reformer-pytorch."""
 
 from unittest import mock
 
@@ -12,7 +12,7 @@ B, H, C, T, LONGEST, K = 2, 2, 16, 10, 16, 4
 
 
 def linformer(name: str) -> Made:
-    """Output (B, T, C) of sequences shorter than the projections, which its heads share."""
+    """Output (B, T, C) for sequences shorter than LONGEST; heads share the projections."""
     described = {
         "source": source("linformer"),
         "config": {"heads": H, "size": K, "length": LONGEST},
@@ -36,9 +36,9 @@ def linformer(name: str) -> Made:
 def reformer(name: str) -> Made:
     """Output (B, T, D) of causal attention among tokens of the same bucket, in one or more rounds.
 
-    The package cuts chunks from all tokens, sorted by bucket.  In two chunks of a causal attention
-    every query finds all earlier tokens of its bucket.  The package's logit of a token with itself,
-    -5e4, would leave other logits three digits in float32.
+    The package sorts tokens by bucket and cuts the sorted sequence into chunks.  With two chunks,
+    each query of a causal attention sees all earlier tokens of its bucket.  The package's logit of
+    a token with itself is -5e4, which would reduce other logits to three digits; here it is -50.
     """
     length, size, rounds = 24, 8, 3
     buckets = 2

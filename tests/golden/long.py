@@ -1,4 +1,4 @@
-"""Transformer-XL's memory and the Funnel encoder, by transformers."""
+"""Transformer-XL with its memory, and the Funnel Transformer, computed by transformers."""
 
 from typing import Any, Dict
 from unittest import mock
@@ -17,7 +17,7 @@ TEXTS = [[0, 4, 9, 2, 7, 1, 3, 10, 5, 8, 6], [0, 6, 2, 9, 4, 5, 5, 8, 1, 3, 7]]
 
 
 def drawn(model: nn.Module) -> Dict[str, Any]:
-    """The descriptions of the parameters: norms are near 1."""
+    """Descriptions of random parameters; weights of norms have a mean of 1."""
     return {
         name: normal(*parameter.shape, mean=float("norm.weight" in name), std=0.3)
         for name, parameter in model.named_parameters()
@@ -25,7 +25,7 @@ def drawn(model: nn.Module) -> Dict[str, Any]:
 
 
 def transfo_xl_memory(name: str) -> Made:
-    """States (B, T, C) of segments in turn, with a memory of 6 tokens."""
+    """Hidden states (B, T, C) of consecutive segments, with a memory of 6 tokens."""
     shape = {"vocab_size": V, "d_model": C, "d_embed": C, "n_head": H, "d_head": D}
     config = {**shape, "d_inner": INNER, "n_layer": 2, "mem_len": 6, "clamp_len": -1}
     others = {"same_length": False, "cutoffs": [], "div_val": 1, "dropout": 0.0}
@@ -37,10 +37,10 @@ def transfo_xl_memory(name: str) -> Made:
         "integers": {f"segment{i}": tokens for i, tokens in enumerate(SEGMENTS)},
     }
     reference = instantiate(name, described)
-    model.load_state_dict(reference["state_dict"], strict=False)  # without a table of frequencies
+    model.load_state_dict(reference["state_dict"], strict=False)  # a buffer is not in the state
     outputs: Dict[str, Tensor] = {}
-    memory = [torch.zeros(0, 2, C)] * 2  # by default it begins with zeros, which are attended to
-    # this version calls type_as with an argument that it does not have
+    memory = [torch.zeros(0, 2, C)] * 2  # the default, zeros, would be attended to
+    # this version passes type_as a dtype, an argument that PyTorch's method does not have
     with mock.patch.object(torch.Tensor, "type_as", lambda x, y=None, dtype=None: x.to(dtype or y)):
         for key, tokens in reference["inputs"].items():
             found = model(tokens, mems=memory)
@@ -49,9 +49,9 @@ def transfo_xl_memory(name: str) -> Made:
 
 
 def funnel(name: str) -> Made:
-    """States of all stages and of the decoder, for texts of an odd number of tokens after [CLS].
+    """Hidden states of all stages and of the decoder, for texts of an odd number of tokens.
 
-    [CLS] has a position like other tokens: the logits of its distances are not masked.
+    [CLS] has a position like other tokens, so position logits of [CLS] are not masked.
     """
     shape = {"vocab_size": V, "d_model": C, "n_head": H, "d_head": D, "d_inner": INNER}
     config = {**shape, "block_sizes": [1, 2, 1], "num_decoder_layers": 1}

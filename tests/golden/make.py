@@ -1,14 +1,14 @@
-"""Regenerate the reference outputs in ``data/`` with packages of the index.
+"""Regenerate the reference outputs in ``data/`` with packages from PyPI.
 
-Run it in an environment of its own, since it needs an older transformers than the tests::
+Use a separate environment, because this program needs an older transformers than the tests::
 
     python -m venv /tmp/golden && . /tmp/golden/bin/activate
     pip install -r tests/golden/requirements.txt && pip install --no-deps fairseq2==0.8.1
-    cd tests && python -m golden.make            # all of them; or the names of some
+      cd tests && python -m golden.make            # all references, or those that are named
     cd tests && python -m golden.make --check    # compare with the committed files instead
 
 ======================  ====================================================================
-package                 what is computed with it
+package                 references that it computes
 ======================  ====================================================================
 transformers            RoFormer (masked LM, classification, rotation, table of sines), rotation
                         of Llama, scaled frequencies, T5 buckets and bias, DeBERTa's logits,
@@ -27,7 +27,7 @@ none: single files      DAPE, FoX (:mod:`golden.single_files`)
 none: NumPy             TUPE, which no package has (:mod:`golden.tupe`)
 ======================  ====================================================================
 
-Deterministic: parameters and inputs are drawn from their names (:func:`golden.draw`).
+Results are deterministic: names of parameters and inputs seed their values (:func:`golden.draw`).
 """
 
 import argparse
@@ -66,12 +66,12 @@ MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **models.MAKERS,
     **tupe.MAKERS,
 }
-#: The absolute difference that another processor may make, besides a relative one of 1e-5.
+#: The absolute tolerance for results of other processors, in addition to a relative one of 1e-5.
 ATOL = 2e-6
 
 
 def as_text(description: Description) -> str:
-    """JSON with one line for each entry of a section."""
+    """*description* as JSON, with one line for each entry of a section."""
 
     def section(value: Any) -> str:
         if not isinstance(value, dict):
@@ -84,33 +84,32 @@ def as_text(description: Description) -> str:
 
 
 def as_arrays(outputs: Outputs) -> Dict[str, np.ndarray]:
-    """Outputs as they are stored."""
     return {key: value.detach().numpy() for key, value in outputs.items()}
 
 
 def compare(name: str, text: str, outputs: Dict[str, np.ndarray]) -> bool:
-    """Print how far the committed files are from what was computed; return whether they agree."""
+    """Print the largest difference from the committed files; returns whether they agree."""
     same = (DATA / f"{name}.json").read_text(encoding="utf-8") == text
     with np.load(DATA / f"{name}.npz") as stored:
         committed = {key: stored[key] for key in stored.files}
     if not same or set(committed) != set(outputs):
-        print(f"{name}: described differently, or other outputs")
+        print(f"{name}: the committed files have another description or other outputs")
         return False
     pairs = [(committed[key], value) for key, value in outputs.items()]
     largest = max(float(np.abs(a.astype(float) - b).max()) for a, b in pairs)
     close = all(np.allclose(a, b, rtol=1e-5, atol=ATOL) for a, b in pairs)
-    print(f"{name}: largest difference {largest:.1e}{'' if close else ', too much'}")
+    print(f"{name}: largest difference {largest:.1e}{'' if close else ', above the tolerance'}")
     return close
 
 
 def main(arguments: List[str]) -> int:
-    parser = argparse.ArgumentParser(description="Make the reference outputs anew.")
-    parser.add_argument("names", nargs="*", help="references; default: all")
-    parser.add_argument("--check", action="store_true", help="compare; write nothing")
+    parser = argparse.ArgumentParser(description="Regenerate the reference outputs.")
+    parser.add_argument("names", nargs="*", help="names of references; default: all")
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(MAKERS)
     if unknown:
-        parser.error(f"no reference {', '.join(sorted(unknown))}; there are {', '.join(MAKERS)}")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(MAKERS)}")
     torch.set_num_threads(1)
     agree = True
     for name in options.names or MAKERS:

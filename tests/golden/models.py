@@ -1,4 +1,4 @@
-"""Tiny RoFormer, RoFormerV2 and GAU-alpha models of transformers, roformer and gau-alpha."""
+"""Tiny models of packages: RoFormer (transformers), RoFormerV2 (roformer) and GAU-alpha."""
 
 from functools import partial
 from typing import Any, Callable, Dict, List, Tuple
@@ -31,7 +31,7 @@ SIZES = {
     "pad_token_id": 0,
 }
 HEADS = {"num_hidden_layers": 2, "num_attention_heads": 4}
-#: Two sentences a row: numbers of the symbols; the second one starts after the first [SEP].
+#: Rows of two sentences, as symbol numbers; the first sentence ends with [SEP].
 TEXTS = [
     [[2, 21, 4, 16, 25, 12, 3], [10, 28, 20, 22, 13, 3]],
     [[2, 27, 22, 4, 15, 3], [8, 26, 3]],
@@ -46,7 +46,7 @@ SHORT = [[[14], []], [[20, 10], []], [[26, 24, 9], []]]
 
 
 def batch(texts: List[List[List[int]]], left: bool = False) -> Dict[str, List[List[int]]]:
-    """Inputs by the names of transformers, padded to the longest text."""
+    """Inputs under transformers' names, padded to the longest text."""
     size = max(len(first) + len(second) for first, second in texts)
     rows: Dict[str, List[List[int]]] = {
         **{"input_ids": [], "token_type_ids": []},
@@ -65,7 +65,7 @@ BATCHES = {"full": batch(LONG), "right": batch(TEXTS), "left": batch(TEXTS, left
 
 
 def distribution(name: str, shape: torch.Size) -> List[Any]:
-    """Random numbers that no parameter has by default, so that none can be left out."""
+    """A random distribution unlike any default, so that a parameter that is not loaded shows."""
     if "embeddings.weight" in name:
         return normal(*shape, std=0.5)
     if len(shape) == 2:
@@ -75,7 +75,7 @@ def distribution(name: str, shape: torch.Size) -> List[Any]:
 
 
 def describe(source: str, model: nn.Module, batches: Dict[str, Any], **more: Any) -> Dict[str, Any]:
-    """The description of a model that reads *batches*."""
+    """The description of a model with *batches* as inputs."""
     model.config.architectures = [type(model).__name__]
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     first = {p.data_ptr(): name for name, p in trained.items()}
@@ -95,7 +95,7 @@ def describe(source: str, model: nn.Module, batches: Dict[str, Any], **more: Any
 
 
 def logits_of(model: nn.Module, state: Dict[str, Tensor], inputs: Dict[str, Tensor]) -> Tensor:
-    """Logits by float64, zero where a token is padding."""
+    """Logits, computed in float64; zero at padding."""
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or any("embed_positions" not in name for name in missing):
         raise ValueError(f"missing {missing}, unexpected {unexpected}")
@@ -133,10 +133,10 @@ def roformer_v2(name: str) -> Made:
 
 
 def unpadded(run: Callable[[Dict[str, Tensor]], Tensor], inputs: Dict[str, Tensor]) -> Tensor:
-    """Logits of rows that are padded on the right, run one by one without their padding.
+    """Logits of right-padded rows, each computed alone and without its padding.
 
-    gau-alpha 0.0.3 multiplies its mask, too, by the logarithm of the length, and so lets a text
-    of one token see its padding.
+    gau-alpha 0.0.3 also multiplies its mask by the logarithm of the length, so that a text of one
+    token would attend to its padding.
     """
     rows, size = [], inputs["input_ids"].size(1)
     for row, length in enumerate(inputs["attention_mask"].sum(1).tolist()):

@@ -1,4 +1,4 @@
-"""xPos and CoPE, by x-transformers."""
+"""xPos and CoPE, computed by x-transformers."""
 
 import torch
 from x_transformers.x_transformers import CoPE, RotaryEmbedding, apply_rotary_pos_emb
@@ -10,7 +10,7 @@ H, T, D, MOST = 2, 40, 8, 5
 
 
 def xpos(name: str) -> Made:
-    """Products of queries and keys, (1, H, T, T), which count only where the key is not later."""
+    """Products of queries and keys, (1, H, T, T); zero for keys later than the query."""
     described = {
         "source": SOURCE,
         "config": {"heads": H, "head_dim": D, "xpos_scale_base": 16},
@@ -26,7 +26,7 @@ def xpos(name: str) -> Made:
 
 
 def cope(name: str) -> Made:
-    """Logits (1, H, T, T), where the key is not later; there q · e is not divided by √D."""
+    """Logits (1, H, T, T), zero for later keys; x-transformers does not divide q · e by √D."""
     described = {
         "source": SOURCE,
         "config": {"heads": H, "head_dim": D, "cope_max_position": MOST},

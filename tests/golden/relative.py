@@ -1,7 +1,7 @@
-"""Attention of Shaw et al. and of Transformer-XL, by fairseq2.
+"""Attention of Shaw et al. and of Transformer-XL, computed by fairseq2.
 
-The package as a whole starts only with the PyTorch it was built for; the files needed here run
-with any, so the ``__init__`` files above them are left out.
+fairseq2 itself can only be imported with the PyTorch that it was built for.  The modules needed
+here work with any PyTorch, so they are imported without the ``__init__`` files of their packages.
 """
 
 import sys
@@ -17,7 +17,7 @@ from golden import Made, instantiate, normal, source
 
 
 def _without_init(name: str, path: Any = None) -> Any:
-    """Put the package *name* into place without running its ``__init__``; return its folders."""
+    """Register the package *name* without running its ``__init__``; returns its search path."""
     module = ModuleType(name)
     module.__path__ = list(PathFinder.find_spec(name, path).submodule_search_locations)
     sys.modules[name] = module

@@ -1,6 +1,6 @@
-"""DAPE and FoX, by single files of their authors' repositories.
+"""DAPE and FoX, computed by single files from their authors' repositories.
 
-The files are to be beside each other in a folder on ``PYTHONPATH``; a digest tells others apart::
+Put both files into a folder on ``PYTHONPATH``; files with other digests are refused::
 
     raw=https://raw.githubusercontent.com
     dape=chuanyang-Zheng/DAPE/bde344a844f2bd1f498b2bac70240dcda41c50c1
@@ -29,17 +29,17 @@ _FOX = "6a71b9ebef4dbfaf489ca32fb4ad32ed51a3dc474b6d681c21ddf026eef1b5d2"
 
 
 def imported(name: str, digest: str) -> Any:
-    """The module in the file *name*.py, which is run only if its SHA-256 is *digest*."""
+    """Import the file *name*.py, but only if its SHA-256 is *digest*."""
     found = importlib.util.find_spec(name)
     if found is None:
         raise SystemExit(f"{name}.py: is not on PYTHONPATH; see {__name__}")
     if hashlib.sha256(Path(str(found.origin)).read_bytes()).hexdigest() != digest:
-        raise SystemExit(f"{found.origin}: is not the file that the references were made with")
+        raise SystemExit(f"{found.origin}: is not the file with which references were made")
     return importlib.import_module(name)
 
 
 def dape(name: str) -> Made:
-    """Logits (1, H, T, T) with ALiBi's bias, adapted; they count where the key is not later."""
+    """Logits (1, H, T, T) of DAPE with ALiBi's bias; zero for later keys."""
     width = 6
     described = {
         "source": "github.com/chuanyang-Zheng/DAPE bde344a DAPE.py AliBi_DAPE",

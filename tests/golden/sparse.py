@@ -1,4 +1,4 @@
-"""Longformer's and BigBird's self-attention, by transformers."""
+"""Longformer's and BigBird's self-attention, computed by transformers."""
 
 from typing import Any, Dict
 
@@ -12,7 +12,7 @@ from golden import Made, instantiate, normal, source
 
 SOURCE = source("transformers")
 B, S, C, H = 2, 24, 16, 2
-#: random blocks of each of 7 blocks of queries but the first, outside of their windows
+#: random key blocks of the query blocks 2 to 7, of 7, outside of their windows
 RANDOM = [[5, 3], [6, 4], [5, 1], [1, 6], [2, 3], [3, 4]]
 
 
@@ -25,7 +25,7 @@ def _projections(*names: str) -> Dict[str, Any]:
 
 
 def longformer(name: str) -> Made:
-    """Outputs (B, S, C) before the last projection; the first token is global."""
+    """Outputs (B, S, C) before the output projection; the first token is global."""
     names = ("query", "key", "value", "query_global", "key_global", "value_global")
     described = {
         "source": SOURCE,
@@ -49,9 +49,9 @@ def longformer(name: str) -> Made:
 
 
 def bigbird(name: str) -> Made:
-    """Outputs (1, 28, C) before the last projection of 7 blocks of 4 tokens.
+    """Outputs (1, 28, C) of 7 blocks of 4 tokens, before the output projection.
 
-    In transformers the last block is global, too, so an eighth of nothing but padding follows.
+    In transformers the last block is global, too, so we add an eighth block of padding.
     """
     size, blocks = 4, len(RANDOM) + 1
     described = {

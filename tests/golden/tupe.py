@@ -1,10 +1,10 @@
-"""TUPE by loops over tokens and heads, in NumPy and float64, as no package of the index has it.
+"""TUPE in NumPy and float64, with loops over tokens and heads, as no package on PyPI has it.
 
-Ke, He, Liu, arXiv 2006.15595, Eq. 7, 9 and 10.  Where the paper says nothing, it follows the
-authors' code: positions pass a norm and have projections with biases; row 0 of their table is for
-[CLS] towards all (its product with itself is θ1), row 1 for the others towards [CLS] (θ2), and
-token t has row t + 1; in TUPE-R, [CLS] attends to all with bucket 16, and all to it with bucket 32,
-which T5 does not use.  It shares no code with the package, not even how the sums are ordered.
+Ke, He, Liu, arXiv 2006.15595, Eq. 7, 9 and 10.  Where the paper says nothing, this module follows
+the authors' code.  Position vectors pass a layer norm and projections with biases.  If the query is
+[CLS], the logit is the product of row 0 with itself (θ1); if only the key is [CLS], that of row 1
+(θ2); otherwise token t has row t + 1.  In TUPE-R, these cases have bucket 16, bucket 32 (which T5
+does not use) and T5's bucket.  The package shares no code with this module, nor its order of sums.
 """
 
 import math
@@ -37,7 +37,7 @@ Parameters = Dict[str, np.ndarray]
 
 
 def parameters(relative: bool) -> Dict[str, List[Any]]:
-    """Every parameter of a released model, by its name there."""
+    """All parameters of a released model, under the names that it gives them."""
 
     def linear(name: str, into: int, out: int, dot: str = ".") -> Dict[str, List[Any]]:
         weight = normal(out, into, std=round(1.2 * into**-0.5, 3))
@@ -83,13 +83,13 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def bucket(distance: int) -> int:
-    """T5's bucket of key minus query, out of 32: one a token, then each √2 times as far away."""
+    """T5's bucket, of 32, of key minus query: one per token, then ranges that grow by √2."""
     starts = [*(n**2 for n in range(8)), *(2 ** (6 + n) for n in range(8))]  # squared
     return sum(distance**2 >= start for start in starts) - 1 + 16 * (distance > 0)
 
 
 def position_logit(p: Parameters, head: int, i: int, j: int) -> float:
-    """What the positions i of the query and j of the key add to a logit."""
+    """The summand of a logit for position i of the query and position j of the key."""
     rows = (0, 0) if i == 0 else (1, 1) if j == 0 else (i + 1, j + 1)
     q, k = (
         affine(p, f"{STACK}pos_{side}_linear", norm(p, STACK + "pos_ln", vector))
@@ -103,7 +103,7 @@ def position_logit(p: Parameters, head: int, i: int, j: int) -> float:
 
 
 def attend(p: Parameters, name: str, rows: List[Any], keys: List[int], bias: Any) -> List[Any]:
-    """Multi-head attention of every row to the rows *keys*."""
+    """Multi-head attention of every row to the rows with the numbers *keys*."""
     qkv = [p[name + "in_proj_weight"].dot(x) + p[name + "in_proj_bias"] for x in rows]
     outputs = []
     for i, own in enumerate(qkv):

@@ -1,4 +1,4 @@
-"""Gradients of all parameters: against numerical ones, and of layers that share parameters."""
+"""Gradients of all parameters against numerical gradients; gradients of shared layers."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from support.helpers import FEED_FORWARDS, PAD, parameters_of, sentences, tiny
 pytestmark = pytest.mark.formulas
 
 SMALL = shape(1, 8, 8, 2)
-#: fairseq computes gelu in float32, unlike tanh; two forms have an activation of their own
+#: fairseq's gelu is computed in float32, tanh in float64; two networks have fixed activations
 SMOOTH = ["--activation-fn", "tanh"]
 OWN_ACTIVATION = ("ffn_swiglu:none", "ffn_geglu:none")
 CLIPPED = ("shaw", "deberta")
@@ -18,13 +18,13 @@ NAMES = [*CONTENT, "learned", "rotary", "xpos", "bert_ad", "t5", "tupe", "kerple
 NAMES += ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
 NAMES += ["power:kerple", "shaw_per_head:shaw", "scaled:rotary"]
 NAMES += [f"ffn_{name}:none" for name in FEED_FORWARDS]
-#: other forms of encodings
+#: variants of encodings
 FORMS = {"deberta": ["--deberta-released"], "tupe": ["--tupe-free"], "t5": ["--t5-products"]}
 
 
 @pytest.mark.parametrize("name, form", [(n, []) for n in NAMES] + list(FORMS.items()))
 def test_gradients_of_all_parameters(name, form):
-    """A batch with a padded source, so that masks take part."""
+    """The source is padded, so that masks are tested, too."""
     encodings = name.rpartition(":")[2].split("+")
     clipped = [f"--{each}-max-distance=2" for each in CLIPPED if each in encodings]
     smooth = [] if name in OWN_ACTIVATION else SMOOTH
@@ -33,7 +33,7 @@ def test_gradients_of_all_parameters(name, form):
     source[0, :2] = PAD
     parameters = parameters_of(model)
     for key, parameter in parameters.items():
-        if "position" in key:  # larger than at the start, so that errors show
+        if "position" in key:  # larger than initial values, so that errors show
             torch.nn.init.normal_(parameter, std=0.5)
 
     def logits(*_):  # gradcheck changes the parameters in place

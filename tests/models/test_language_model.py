@@ -1,4 +1,4 @@
-"""The language-model family: stock's outputs, embeddings, prompts."""
+"""The language-model family: the recorded length of training, prompts, and a preset's layers."""
 
 from argparse import Namespace
 
@@ -27,9 +27,9 @@ B, T = 3, 9
         ("--add-bos-token", 33),
         ("--max-target-positions 64", 32),
         ("--max-target-positions 16", 16),
-        # whole sentences may be longer than a block
+        # sentences may be longer than --tokens-per-sample
         ("--max-target-positions 64 --sample-break-mode eos", 64),
-        *rows_of("lengths_of_training.txt"),  # those of packs
+        *rows_of("lengths_of_training.txt"),  # rows of packs
     ],
 )
 def test_the_length_of_training(flags, trained):
@@ -39,7 +39,7 @@ def test_the_length_of_training(flags, trained):
 
 
 def continuations(model, prompts, left, **search):
-    """What a beam search writes after *prompts*, lists of tokens, padded on one side."""
+    """A beam search's hypotheses after *prompts* (lists of tokens), padded left or right."""
     longest = max(map(len, prompts)) + 1
     rows = []
     for prompt in prompts:
@@ -69,7 +69,7 @@ def test_prompts_padded_on_either_side_are_continued_as_alone(name):
 
 
 def test_layers_of_rnope_swa_alternate_between_rotary_in_a_window_and_no_positions():
-    """Yang et al. 2501.18795; the window without positions is longer than what the model takes."""
+    """Yang et al. 2501.18795; layers without positions have a window beyond the longest input."""
     model = build("rnope_swa_lm", *SMALL, "--decoder-layers", "8")
     layers = model.decoder.layers
     assert [layer.encoding.name for layer in layers] == (["rotary"] * 3 + ["none"]) * 2

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.formulas
 
 
 def test_sizes_of_the_presets_differ_by_their_positions_only():
-    """BERT-base has 110 M, and TUPE (section 3.3) adds about 1.18 M, 2 x 768 x 768."""
+    """BERT-base has 110 M parameters; TUPE (section 3.3) adds about 1.18 M, 2 x 768 x 768."""
     bert, projections = count("bert_a_masked_lm_base"), 2 * 768 * 768 + 2 * 768
     assert bert == pytest.approx(110e6, rel=0.01)
     for arch, added in (
@@ -22,12 +22,12 @@ def test_sizes_of_the_presets_differ_by_their_positions_only():
         ("bert_r", 32 * 12),
         ("bert_ad", projections),
         ("tupe_a_tie_cls", projections),
-        # a norm and p_θ1; fairseq's table has two rows more
+        # adds a norm and p_θ1; lacks two rows of fairseq's table
         ("tupe_a", projections + 2 * 768 + 768 - 2 * 768),
         ("tupe_r", projections + 2 * 768 + 768 - 2 * 768 + 32 * 12),
     ):
         assert count(f"{arch}_masked_lm_base") - bert == added, arch
-    # Warner et al. 2024, section 2.1; here norms have biases, 46 of 768 channels
+    # Warner et al. 2024, section 2.1; our norms have biases, 46 vectors of 768 channels
     assert count("modernbert_masked_lm_base", 50368) == pytest.approx(149e6, rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""Architectures: the sizes of the papers, what a user registers, and flags for another encoding."""
+"""Architectures: the papers' sizes, user-defined presets, and flags that swap the encoding."""
 
 from argparse import Namespace
 
@@ -61,7 +61,7 @@ def test_architectures_of_fairseqs_decorator_belong_to_their_family():
 
 
 _BERT = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad shaw transformer_xl deberta performer"
-#: layers, channels, those of the feed-forward, and heads; None where units have neither
+#: layers, channels, inner channels, heads; None where gated units have neither of the last two
 SIZES = {
     # Vaswani et al. 2017, Table 3: base and big; fairseq's shape for small corpora
     (6, 512, 2048, 8): "roformer_base roformer_wmt_en_de roformer_align tupe_base t5bias_base "
@@ -76,7 +76,7 @@ SIZES = {
     "transformer_xl_lm_small performer_lm_enwik8 gau_lm_small",
     (24, 1024, 4096, 16): "roformer_masked_lm_large roformer_v2_masked_lm_large",
     (24, 2048, 8192, 16): "roformer_lm_medium",
-    (12, 768, 2048, 12): "llama_lm_small fox_lm rnope_swa_lm",  # two thirds, for SwiGLU
+    (12, 768, 2048, 12): "llama_lm_small fox_lm rnope_swa_lm",  # 2/3 of 3072, for SwiGLU
     (22, 768, 1152, 12): "modernbert_masked_lm_base",  # Warner et al. 2024, Table 4
     # GAU section 5.1: two units for each Transformer layer
     (12, 512, 2048, 8): "gau_base",
@@ -100,7 +100,7 @@ def test_every_preset_has_the_sizes_of_its_paper():
     assert (shaw["shaw_max_distance"], shaw["shaw_values"]) == (16, True)
 
 
-# --- the flags that give a trained model another encoding
+# --- the flags that swap the encoding of a trained model
 
 
 SMALL = {"embed_dim": 32, "ffn_embed_dim": 48, "layers": 1, "attention_heads": 4}
@@ -180,4 +180,4 @@ def test_an_architecture_registered_elsewhere_is_known_by_its_parameters(saved, 
     checkpoint["model"] = {"encoder.lstm.weight_ih_l0": torch.zeros(1)}
     torch.save(checkpoint, tmp_path / "elsewhere.pt")
     said = message(flags_with, str(tmp_path / "elsewhere.pt"), "none")
-    assert f"is a model {name}; it has to be" in said
+    assert f"has --arch {name}; give a model of" in said

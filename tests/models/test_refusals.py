@@ -1,8 +1,8 @@
-"""Flags that cannot work: each is refused in one line, before data or a checkpoint is read.
+"""Flags that cannot work are refused in one line, before data or a checkpoint is read.
 
-Each line of refusals.txt is an architecture with its flags, and a pattern of the message.  A line
-that begins with ``build`` is refused when the model is built, others when the flags are read.
-In place of an architecture, the name of a command stands before flags of that command.
+A line of refusals.txt has an architecture with its flags, and a pattern of the message.  Flags are
+refused when they are read or, if the line begins with ``build``, when the model is built.  The
+first word may also be the name of a command, followed by flags of this command.
 """
 
 import re
@@ -21,7 +21,7 @@ from fairseq_posenc.models import family_of
 
 pytestmark = pytest.mark.refusals
 TEXT = ["--tokens-per-sample", "64"]
-#: By the usual task of a family, flags of its general architecture, before those of a line.
+#: By a family's usual task, flags that a line gets if it names the general architecture.
 USUAL = {
     "translation": TINY,
     "multilingual_translation": TINY,
@@ -30,7 +30,7 @@ USUAL = {
 }
 
 
-#: The parsers of commands.
+#: The functions that build the parsers of commands.
 PARSERS = {
     "train": options.get_training_parser,
     "generate": options.get_generation_parser,
@@ -54,7 +54,7 @@ def test_what_cannot_work_is_refused_by_name(words, pattern, monkeypatch):
     first, *flags = (word for word in shlex.split(words) if word != "build")
     known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
     monkeypatch.setattr(sys, "argv", [f"fairseq-{first}", "data", *flags])
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which a command replaces
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # commands replace it
     with pytest.raises(UsageError, match=pattern) as error:
         if first in PARSERS:
             options.parse_args_and_arch(PARSERS[first]())
@@ -64,5 +64,5 @@ def test_what_cannot_work_is_refused_by_name(words, pattern, monkeypatch):
             models.build_model(given, Namespace(cfg=settings, args=settings, **known))
     assert "\n" not in str(error.value)
     named = re.findall(r"--arch (\w+)", str(error.value))
-    # what to give instead
+    # suggested architectures must exist
     assert set(named) <= {*models.ARCH_MODEL_REGISTRY, *flags}

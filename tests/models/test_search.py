@@ -1,4 +1,4 @@
-"""The hypotheses of a sentence share the keys of its source in every search of fairseq's."""
+"""In every search of fairseq, hypotheses of a sentence share the keys of its source."""
 
 import functools
 
@@ -49,7 +49,7 @@ def same(one, other):
 
 @pytest.fixture
 def apart(monkeypatch):
-    """Runs a function with keys of the source for every hypothesis."""
+    """A function that calls another one with source keys repeated for every hypothesis."""
 
     def run(function, *args, **kwargs):
         with monkeypatch.context() as patch:
@@ -90,7 +90,7 @@ def test_every_search_finds_what_it_finds_with_keys_for_every_hypothesis(kind, a
 
 @pytest.mark.parametrize("name", ["gated:rotary", "grouped:shaw", "favor:rotary"])
 def test_a_number_of_hypotheses_belongs_to_one_generation(name, apart):
-    """Searches with 5 hypotheses, 1 and 3, a scoring between them, and batches of 1 to 7."""
+    """Searches with various beams, and batches of 1 to 7 sentences, alternate with scoring."""
     models = [tiny(name)]
 
     def scores(sample):
@@ -118,4 +118,4 @@ def test_keys_are_kept_once_for_each_sentence(monkeypatch):
     monkeypatch.setattr(softmax.CrossAttention, "_source", noted)
     found([tiny("rotary")], batch_of(3))
     assert rows[0] == (3, 3)
-    assert rows == sorted(rows, reverse=True)  # sentences that are finished leave
+    assert rows == sorted(rows, reverse=True)  # finished sentences leave the batch

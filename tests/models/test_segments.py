@@ -1,4 +1,4 @@
-"""Segments of pairs: the labels, and who gets them."""
+"""Segments of text pairs: their labels, and how models and tasks use them."""
 
 import random
 from argparse import Namespace
@@ -29,7 +29,7 @@ PAIRS = ["--num-segments", "2", "--segments", "pairs", *LINES]
 
 
 def by_hand(tokens, segments=2, padding=PAD, separator=SEPARATOR):
-    """The labels of one row of tokens, one after the other."""
+    """The segment labels of one row of tokens, by a loop."""
     labels, text, ended = [], 0, False
     for token in tokens:
         if token == padding:
@@ -43,7 +43,7 @@ def by_hand(tokens, segments=2, padding=PAD, separator=SEPARATOR):
 
 
 def rows(draw, count=40, length=24):
-    """Rows of one to four texts with one or two separators between them, padded on either side."""
+    """Rows of one to four texts, with one or two separators in between, padded left or right."""
     for _ in range(count):
         row = [VOCABULARY.bos()]
         between = [SEPARATOR] * draw.randint(1, 2)
@@ -78,7 +78,7 @@ def test_a_model_reads_pairs_or_a_single_segment():
     assert torch.equal(pairs(tokens)[0], single(tokens, labels)[0])
     assert torch.equal(pairs(tokens, torch.zeros_like(labels))[0], single(tokens)[0])
     assert not torch.allclose(pairs(tokens)[0], single(tokens)[0], atol=1e-3)
-    features, _ = pairs(tokens, features_only=True)  # the encoder and its stack read them, too
+    features, _ = pairs(tokens, features_only=True)  # the encoder and its stack use segments, too
     torch.testing.assert_close(pairs.encoder.extract_features(tokens)[0], features)
     stack = pairs.encoder.sentence_encoder(tokens)["encoder_out"][0]
     torch.testing.assert_close(stack.transpose(0, 1), features)
@@ -107,7 +107,7 @@ def test_the_task_decides_the_default(task, settings, segments):
 
 @pytest.fixture
 def masked_pairs(tmp_path):
-    """A function from a --sample-break-mode to masked batches of pairs, and what was masked."""
+    """A function of a --sample-break-mode that returns a task and masked batches; all texts."""
     draw = random.Random(3)
     words = [f"w{number}" for number in range(9)]
     (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
@@ -128,7 +128,7 @@ def masked_pairs(tmp_path):
 
 
 def step_of(task, model, batch):
-    """The labels with which a step of *task* calls *model*."""
+    """The segment labels that a step of *task* passes to *model*."""
     seen = []
 
     def criterion(model, sample):
@@ -141,7 +141,7 @@ def step_of(task, model, batch):
 
 @pytest.mark.parametrize("in_parallel", [False, True])
 def test_masked_separators_still_divide_pairs(in_parallel, masked_pairs):
-    """Segments are found, too, where fairseq wraps the model for several processes."""
+    """Segments are also found if fairseq wraps the model for several processes."""
     batches, lines = masked_pairs
     task, found = batches("eos")
     model, inner = tiny("rotary", *PAIRS), torch.nn.Module()
@@ -158,11 +158,11 @@ def test_masked_separators_still_divide_pairs(in_parallel, masked_pairs):
             assert tuple(t for t in whole if t != PAD) in lines
             assert got == by_hand(whole)
             hidden += got != by_hand(row)
-    assert hidden > 10  # the masked tokens alone would give other labels
+    assert hidden > 10  # labels of the masked input would differ
 
 
 def test_batches_of_other_tasks_and_labels_of_a_batch_are_left_alone(masked_pairs):
-    """Data of --task sentence_ranking have an input for each answer."""
+    """Batches of --task sentence_ranking have one input per answer."""
     model, other = tiny("rotary", *PAIRS), {"net_input1": {}, "net_input": {}}
     assert step_of(FairseqTask(Namespace(init_token=0)), model, other) is None
     assert other == {"net_input1": {}, "net_input": {}}
@@ -171,7 +171,7 @@ def test_batches_of_other_tasks_and_labels_of_a_batch_are_left_alone(masked_pair
     assert step_of(task, model, batch) is labels
 
 
-# --- checkpoints from before there was a choice
+# --- checkpoints from before --segments
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Models with the flags of fairseq's own begin as those do, compute the same and learn the same."""
+"""With fairseq's flags, our models have stock's initial weights, outputs and gradients."""
 
 from argparse import Namespace
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.formulas
 NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0"]
 TRANSLATION = ["transformer", "posenc_transformer", "translation", *TINY, *NO_DROPOUT]
 LM = ["transformer_lm", "posenc_lm", "language_modeling", *SMALL_LM, "--tokens-per-sample", "16"]
-# stock keeps 512 unless told, whatever the layers have
+# in stock, these are 512 by default, whatever the width of the layers
 LM += ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
 MASKED = ["roberta_base", "bert_a_masked_lm_base", "masked_lm", *SMALL_MLM, *NO_DROPOUT]
 MASKED += ["--tokens-per-sample", "64"]
@@ -47,7 +47,7 @@ FLAGS = [
     (LM, "--character-embeddings --character-filters [(1,4),(2,8)]"),
     (LM, "--decoder-input-dim 16 --decoder-output-dim 24"),
     (LM, "--layernorm-embedding --no-scale-embedding --activation-fn gelu"),
-    # from its command line, stock takes no notice of these
+    # stock ignores these flags if they come from the command line
     (LM, "--scale-fc --scale-attn --scale-heads --scale-resids --decoder-normalize-before"),
     (MASKED, ""),
 ]  # fmt: skip
@@ -71,12 +71,12 @@ def test_a_flag_does_what_it_does_to_stock(usual, flags):
     inputs = (tokens, None, tokens) if task == "translation" else (tokens,)
     sample = {"target": tokens, "net_input": {"src_tokens": tokens}}
     stock, model = (build(arch, task, [*sizes, *flags.split()]) for arch in (theirs, ours))
-    if task == "masked_lm":  # whose initial weights are BERT's
+    if task == "masked_lm":  # initialised as BERT
         model.load_state_dict(stock.state_dict(), strict=True)
     state = parameters_of(model)
     assert all(torch.equal(state[name], value) for name, value in parameters_of(stock).items())
     for each in (stock, model):
-        torch.manual_seed(2)  # of LayerDrop
+        torch.manual_seed(2)  # for LayerDrop
         output = each.train()(*inputs)
         output[0][tokens.ne(PAD)].pow(2).mean().backward()
         with torch.no_grad():

@@ -1,6 +1,6 @@
-"""What the package does with the packs that it has; prints the names in all registries as JSON.
+"""Check that the package works with the packs that it has, and print all registered names as JSON.
 
-A script, for a fresh process whose PYTHONPATH begins with the folder of the package.
+This is a script for a new process whose PYTHONPATH begins with the folder of the package.
 """
 
 import argparse
@@ -26,14 +26,13 @@ from fairseq_posenc.models import FAMILIES
 
 
 def listed():
-    """What ``fairseq-posenc list`` prints."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         main(["list"])
     return printed.getvalue()
 
 
 def check_families():
-    """Every preset can be completed, and the smallest of each family be built and run."""
+    """Complete every preset, and build and run one small preset of each family."""
     for family in FAMILIES.values():
         task, needed = family.tasks[0], {"criterion": family.criterion, "langs": "de,en"}
         for name in family.presets:
@@ -44,16 +43,15 @@ def check_families():
 
 
 def registered():
-    """All names in the registries."""
     load("exchange")
     flags = {name for family in FAMILIES.values() for name in family.dataclass.__dataclass_fields__}
     configs = [*TASK_DATACLASS_REGISTRY.values(), *CRITERION_DATACLASS_REGISTRY.values()]
     parts = [*HEADS, *(name.split(".")[-1] for name in PRETRAINING)]
-    # others of one word have the names of ordinary variables, and translate has an --n-best
+    # single words are also names of ordinary variables, and translate has a flag --n-best
     parts += [name for each in configs if each for name in each.__dataclass_fields__]
     flags.update(name for name in parts if "_" in name and name != "n_best")
     found = {*ATTENTIONS, *ENCODINGS, *FORMATS, *ARCH_MODEL_REGISTRY, *TASK_REGISTRY, *flags}
-    # a command of one word has the name of ordinary variables
+    # commands of a single word are also names of ordinary variables
     named = [flag.name for flag in export_flags()] + [c.name for c in commands() if "-" in c.name]
     named = {name.replace("-", "_") for name in named}
     return sorted({*found, *CRITERION_REGISTRY, *named})

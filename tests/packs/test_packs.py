@@ -1,6 +1,6 @@
-"""Each pack can be deleted: what is left works, and core and tools name nothing that it registers.
+"""Each pack can be deleted: the rest still works and uses no name that the pack registers.
 
-A pack may name the flags of another, to refuse them or to act on them.
+Only other packs may name its flags, to refuse them or to act on them.
 """
 
 import ast
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.properties
 PACKAGE = Path(fairseq_posenc.__file__).parent
 PACKS = [module.name for module in pkgutil.iter_modules(packs.__path__)]
 ROOT = Path(__file__).resolve().parents[2]
-#: The tests that need no pack: all but those of packs and of recipes, which may use any.
+#: Tests that need no pack; tests of packs and of recipes, which may use any pack, are left out.
 CORE = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("tests/*/", "tests/test_*.py")
@@ -35,7 +35,7 @@ FAST = "not slow and not copies and not gpu"
 
 
 def names(folder):
-    """What the package in a folder registers, once it has been found to work."""
+    """Check that the package in a folder works; returns the names that it registers."""
     paths = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
     with mock.patch.dict(os.environ, PYTHONPATH=paths):
         done = Command(str(Path(__file__).with_name("remaining.py")), []).finish()
@@ -44,7 +44,7 @@ def names(folder):
 
 
 def words(file):
-    """The string literals, attributes and variables of a module, flags without their dashes."""
+    """Yield the strings, attributes and variables of a module; leading dashes are removed."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value.lstrip("-").replace("-", "_")
@@ -54,7 +54,7 @@ def words(file):
 
 @pytest.fixture(scope="module")
 def whole():
-    """What is registered with every pack, and the words of each file of the core."""
+    """The names that are registered with all packs, and the words of each file of the core."""
     core = [path for path in PACKAGE.rglob("*.py") if PACKAGE / "packs" not in path.parents]
     return names(PACKAGE.parent), {path.relative_to(PACKAGE): set(words(path)) for path in core}
 
@@ -70,7 +70,7 @@ def test_a_pack_can_be_deleted(pack, whole, tmp_path):
 
 
 def delete(pack, root):
-    """Delete a pack as docs/adding.md says it: with its tests, its page, and the links to it."""
+    """Delete a pack as docs/adding.md describes it: with its tests, its page, and links to it."""
     page = (root / f"docs/packs/{pack}.md").resolve()
     for folder in ("fairseq_posenc/packs", "tests/packs"):
         shutil.rmtree(root / folder / pack)
@@ -86,7 +86,7 @@ def delete(pack, root):
         file.write_text(text, encoding="utf-8")
     site = root / "mkdocs.yml"
     text = re.sub(rf".* packs/{page.name}\n", "", site.read_text(encoding="utf-8"))
-    site.write_text(re.sub(r"  - Packs:\n(?!    )", "", text), encoding="utf-8")  # of the last
+    site.write_text(re.sub(r"  - Packs:\n(?!    )", "", text), encoding="utf-8")  # if it is empty
 
 
 @pytest.mark.copies
@@ -98,10 +98,10 @@ def test_the_core_passes_its_tests_without(deleted, tmp_path):
         shutil.copy(ROOT / name, tmp_path / name)
     for pack in deleted:
         delete(pack, tmp_path)
-    # the pages of recipes are left out, too
-    core = [name for name in CORE if (tmp_path / name).exists()]  # not what only has bytecode
+    # tests of the recipes' pages are left out, too
+    core = [name for name in CORE if (tmp_path / name).exists()]  # some folders have only bytecode
     command = [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-k", "not examples/", *core]
-    # a run of its own: processes of this one have this checkout's package
+    # a new pytest process, because processes of this run have imported this checkout's package
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

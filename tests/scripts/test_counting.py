@@ -1,4 +1,4 @@
-"""Counts of what a run makes a GPU do: they are exact, so goals for them are asserted."""
+"""Counts of a GPU's operations, which are exact, so that limits for them can be asserted."""
 
 import copy
 import functools
@@ -24,24 +24,24 @@ def count_training(model, source, target):
         model.zero_grad()
         model(source, None, target)[0].float().sum().backward()
 
-    step()  # makes constants
+    step()  # computes constants
     return count(step, model.parameters())
 
 
 def count_token(model, source, target):
-    """The counts of decoding the last token of *target*."""
+    """The counts for decoding the last token of *target*."""
     return count(last_token(model, source, target), model.parameters())
 
 
 def choices(counts):
-    """The kernel that each GPU would choose for each attention call in half precision."""
+    """Yield the kernel that each GPU would choose for each attention call in half precision."""
     for call in counts.attention:
         mask = call.mask and (torch.float16, *call.mask[1:])
         for gpu in GPUS:
             yield fused_kernel(call._replace(dtype=torch.float16, mask=mask), gpu)
 
 
-#: The most operations a token, relative to stock: for all models but those named below.
+#: The most operations per token, relative to stock, for models that MOST_OF does not name.
 MOST = 1.25
 MOST_OF = {
     "scaled_squared_relu:t5": 1.5,
@@ -63,14 +63,14 @@ def operations_of_stock():
     return operations(count_token(build("transformer", *TINY), *padded_batch()))
 
 
-#: layers with sinusoidal or learned positions do less, and are left out
+#: encodings and layers; layers with sinusoidal or learned positions, which do less, are left out
 COUNTED = sorted(ENCODINGS) + ["tupe+t5"]
 COUNTED += [name for name in OTHER_LAYERS if not name.endswith((":sinusoidal", ":learned"))]
 
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_one_wait_a_step_none_a_token_and_fused_attention(name):
-    """The lengths are odd, so masks whose rows are not aligned would be copied."""
+    """Because lengths are odd, masks with unaligned rows would be copied."""
     model, (source, target) = tiny_in_blocks(name).train(), padded_batch()
     trained = count_training(model, source, target)
     token = count_token(model, source, target)
@@ -80,13 +80,13 @@ def test_one_wait_a_step_none_a_token_and_fused_attention(name):
     for counts in (trained, token):
         assert all(choice.kernel for choice in choices(counts))
         assert not any(choice.copies_mask for choice in choices(counts))
-        # values that depend on the distance need the weights
+        # encodings of values need attention weights
         assert not counts.explicit or any(vars(m).get("needs_weights") for m in model.modules())
 
 
 @pytest.mark.parametrize("name", ["rotary", "gated:rotary", "favor:rotary", "favor_relu:rotary"])
 def test_the_way_of_a_gpu_computes_the_same(name):
-    """Joint projections, and operations on queries and keys at once."""
+    """On a GPU, projections are joined, and operations work on queries and keys together."""
     model, found = tiny_in_blocks(name), []
     want, decode = (last_token(each, *padded_batch()) for each in (copy.deepcopy(model), model))
     count(lambda: found.append(decode()[0]), ())
@@ -95,7 +95,7 @@ def test_the_way_of_a_gpu_computes_the_same(name):
 
 @torch.no_grad()
 def test_the_host_does_not_wait_for_the_order_of_hypotheses():
-    """On a CPU, the cache reads the order, so that fewer tokens move."""
+    """On a CPU, the cache reads the order, so that it moves fewer tokens."""
     model, (source, target) = tiny_in_blocks("rotary").eval(), padded_batch()
     encoder_out, state, order = model.encoder(source, None), {}, torch.arange(len(source)).flip(0)
     count(lambda: model.decoder(target, encoder_out=encoder_out, incremental_state=state), ())
@@ -109,9 +109,9 @@ SIZES = [*shape(6, 32, 32, 2), "--share-all-embeddings"]
 
 @functools.lru_cache(maxsize=None)
 def counted(arch, *flags):
-    """Kernels of a training step in bfloat16 and of a token, bytes saved, operations of a token.
+    """Kernels of a training step and of decoding a token, bytes saved, and operations of the token.
 
-    With 6 + 6 layers.
+    The model has 6 + 6 layers and is in bfloat16.
     """
     torch.manual_seed(0)
     model, given = build(arch, *SIZES, *flags).bfloat16().train(), padded_batch(16, 16)
@@ -121,7 +121,7 @@ def counted(arch, *flags):
     return (*kernels, trained.saved, operations(token))
 
 
-#: The most kernels, operations and bytes saved, relative to stock; None where there is no goal.
+#: Limits relative to stock: for kernels, for operations of a token, for bytes saved (None: none).
 GOALS = [
     ("roformer_base", "", 0.85, 0.6, 1.02),
     ("t5bias_base", "", 0.9, None, 1.02),
@@ -131,7 +131,7 @@ GOALS = [
     ("shaw_base", "", None, 0.6, None),
     ("roformer_v2_base", "--feed-forward mlp", 1.2, None, None),
     ("gau_base", "--encoder-layers 12 --gau-key-size 16", 1.5, None, None),
-    # values wider than the usual kernels accept, as at base width
+    # values are too wide for the usual kernels, as with a base model's width
     ("gau_base", "--gau-key-size 16 --gau-expansion 16", None, 0.9, None),
     ("performer_base", "", 1.6, 0.9, None),
 ]

@@ -1,4 +1,4 @@
-"""Shell scripts: syntax, quickstart.sh, matrix.sh, setup.sh, and the tables of a GPU."""
+"""Scripts: syntax of all, quickstart.sh, matrix.sh, setup.sh, and gpu_tables.sh."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SCRIPTS = REPO / "scripts"
 
 
 def made_by_setup():
-    """Whether setup.sh of this checkout made this environment, and would leave it as it is."""
+    """Whether this checkout's setup.sh made this environment, and would not change it."""
     decisive = ("scripts/setup.sh", "pyproject.toml", "constraints/v100.txt")
     content = b"".join((REPO / name).read_bytes() for name in decisive) + f"{REPO}\n".encode()
     marker = Path(sys.prefix) / ".fairseq_posenc"
@@ -31,7 +31,7 @@ def made_by_setup():
 
 
 needs_setup = pytest.mark.skipif(
-    not made_by_setup(), reason="not in an environment that setup.sh made for this checkout"
+    not made_by_setup(), reason="this checkout's setup.sh did not make this environment"
 )
 
 
@@ -68,7 +68,7 @@ PYTHON = sorted(path for name in ("scripts", "examples") for path in (REPO / nam
 def test_syntax_and_mode(script):
     assert shell("bash", "-n", script).stderr == ""
     text = script.read_text()
-    if script != REPO / "examples" / "study" / "commands.sh":  # a part of the Snakefile
+    if script != REPO / "examples" / "study" / "commands.sh":  # belongs to the Snakefile
         assert text.startswith("#!/usr/bin/env bash\n") or script.suffix == ".sbatch"
         assert "\nset -euo pipefail\n" in text and os.access(script, os.X_OK)
     assert "shellcheck disable" not in text
@@ -101,12 +101,12 @@ def test_no_path_of_a_machine_and_no_big_file_is_tracked():
         assert not found, f"{path}: {content[found.start() : found.start() + 60]!r}"
 
 
-# ---- quickstart.sh and matrix.sh
+# ---- quickstart.sh
 
 
 def test_a_folder_of_another_quickstart_is_refused_with_both_settings(tmp_path):
     (tmp_path / "settings").write_text("ARCH=gau_tiny PAIRS=10000 EPOCHS=10 SEED=1\n")
-    venv = tmp_path / "venv"  # nothing is installed first
+    venv = tmp_path / "venv"  # nothing must be installed
     run = shell(SCRIPTS / "quickstart.sh", "roformer_tiny", tmp_path, env={"VENV": str(venv)})
     assert_one_line_error(run, "ARCH=gau_tiny", "not ARCH=roformer_tiny", "another folder")
     assert not venv.exists()
@@ -136,8 +136,8 @@ def quickstart(arch, out, **variables):
 @needs_setup
 @pytest.mark.slow
 def test_quickstart_from_end_to_end(tmp_path):
-    """A tiny run: every stage once, then none again, and low BLEU is a failure."""
-    out, small = tmp_path / "out", {"PAIRS": 300, "EPOCHS": 3}  # fewer than are averaged otherwise
+    """A first tiny run executes every stage, a second run none; a low BLEU is a failure."""
+    out, small = tmp_path / "out", {"PAIRS": 300, "EPOCHS": 3}  # few epochs to average
     first = quickstart("roformer_tiny", out, **small, MIN_BLEU=0)
     assert first.returncode == 0, first.stderr
     assert "epoch 3, loss on valid" in first.stdout
@@ -178,7 +178,7 @@ def executable(path, text):
 
 
 def plan(tmp_path, python, *arguments, smi="exit 9"):
-    """What setup.sh would install with this Python and what nvidia-smi says."""
+    """The result of setup.sh --dry-run, with this version of Python and a fake nvidia-smi."""
     interpreter = executable(tmp_path / "fakes" / "python", f"echo {python}\n")
     executable(tmp_path / "fakes" / "nvidia-smi", smi + "\n")
     path = f"{tmp_path / 'fakes'}:{os.environ['PATH']}"
@@ -205,7 +205,7 @@ OLD_DRIVER = "[ $1 = -L ] && echo 'GPU 0: Tesla {} (UUID: GPU-7.0)'"
         ("3.11", "echo '9.0, NVIDIA H100'", "cuda", "torch==2.13.0"),
         ("3.11", OLD_DRIVER.format("V100-PCIE-16GB"), "v100", "torch==2.4.1"),
         ("3.11", OLD_DRIVER.format("T4"), "cuda", "torch==2.13.0"),
-        # what a flag says
+        # the device is set by a flag
         ("3.8", "", "cpu", "fairseq==0.12.2 torch==1.13.1"),
         ("3.10", "", "v100", "fairseq-fixed==0.12.3.1 torch==2.4.1 numpy<2"),
         ("3.12", "", "cuda", "fairseq-fixed==0.12.3.1 torch==2.13.0 numpy<2"),
@@ -304,7 +304,7 @@ def test_setup_that_is_ended_ends_what_it_started(tmp_path):
     assert (tmp_path / "venv" / ".fairseq_posenc").read_text() == "unfinished\n"
 
 
-# --- the tables of a GPU
+# --- gpu_tables.sh
 
 
 def test_the_tables_have_flags_that_the_script_takes():
@@ -321,4 +321,4 @@ def test_all_tables_are_tried_on_a_cpu(tmp_path):
     timed = {row["table"] for row in rows if "ratio" in row}
     assert timed == set(TABLES)
     errors = {row.get("model") for row in rows if "error" in row}
-    assert errors <= {"flash-linear-attention", "hf-roformer"}  # packages that may be missing
+    assert errors <= {"flash-linear-attention", "hf-roformer"}  # these packages may be missing

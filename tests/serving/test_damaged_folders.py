@@ -1,4 +1,4 @@
-"""Model folders that were damaged or changed after they were packed: one line, and no output."""
+"""Model folders that were damaged or changed after packing are refused in one line."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ def without_digests(settings):
 
 
 def copied(folder, to, change=lambda settings: None):
-    """A copy whose settings are changed."""
+    """A copy of *folder* with changed settings."""
     copy = shutil.copytree(str(folder), str(to / "copy"))
     settings = settings_of(folder)
     change(settings)
@@ -41,7 +41,7 @@ def copied(folder, to, change=lambda settings: None):
 
 
 def whole(path):
-    """Read all that a model folder has."""
+    """Read everything in a model folder."""
     folder = read_model_folder(path)
     if folder.export is not None:
         engine_for(folder, Hardware(), "ctranslate2")
@@ -50,8 +50,7 @@ def whole(path):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A model folder with an export."""
-    pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+    pytest.importorskip("ctranslate2", reason="exported models need CTranslate2")
     made = write_model(tmp_path_factory.mktemp("made"))
     codes = ["--subwords", "subword-nmt", "--subword-file", made / "codes"]
     return pack(made, made / "packed", *codes, "--ctranslate2")
@@ -65,7 +64,7 @@ def test_every_file_but_the_card_has_a_digest(exported, capsys):
     }
     assert set(settings_of(exported)["digests"]) == names - {"model.json", "README.md"}
     cli.main(["pack", "--check", str(exported)])
-    assert f"{len(names) - 2} files are those that were packed" in capsys.readouterr().out
+    assert f"{len(names) - 2} files are unchanged since they were packed" in capsys.readouterr().out
 
 
 def test_a_bit_of_any_file_is_missed(exported, tmp_path):
@@ -78,7 +77,7 @@ def test_a_bit_of_any_file_is_missed(exported, tmp_path):
         with open(path, "wb") as file:
             file.write(content)
         for read in (whole, lambda path: cli.main(["pack", "--check", path])):
-            with pytest.raises(SystemExit, match=f"{name} is not the file that was packed"):
+            with pytest.raises(SystemExit, match=f"{name} has changed since it was packed"):
                 read(copy)
         os.remove(path)
         with pytest.raises(SystemExit, match=f"{os.path.basename(name)}.* is missing"):
@@ -88,7 +87,7 @@ def test_a_bit_of_any_file_is_missed(exported, tmp_path):
 
 @pytest.mark.parametrize("change, message", rows_of("damaged_settings.txt"))
 def test_wrong_settings(change, message, folder_of, tmp_path):
-    """Each line of damaged_settings.txt is an entry of model.json, its value, and a pattern."""
+    """A line of damaged_settings.txt has an entry of model.json, a value, and a pattern."""
     names, _, value = change.partition(" = ")
     *outer, last = names.split(".")
 
@@ -118,7 +117,7 @@ def test_a_missing_dictionary_of_a_folder_without_digests(folder_of, tmp_path, n
     made = folder_of("texts" if "/" in name else "translation")
     folder = copied(made, tmp_path, without_digests)
     cli.main(["pack", "--check", folder])
-    assert "packed before there were digests" in capsys.readouterr().out
+    assert "complete; packed without digests" in capsys.readouterr().out
     for damage in (os.remove, os.mkfifo):
         damage(os.path.join(folder, name))
         with pytest.raises(SystemExit, match=f"{name} is missing"):

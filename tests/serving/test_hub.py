@@ -1,4 +1,4 @@
-"""``from_pretrained`` of model folders: fairseq's hub interfaces, prepared by the folder."""
+"""``from_pretrained`` with model folders: fairseq's hub interfaces, which prepare text."""
 
 import pytest
 import torch
@@ -73,7 +73,7 @@ def test_a_byte_that_fairseq_takes_for_white_space_is_unknown(tmp_path):
 
 
 def test_texts_are_joined_as_the_task_joins_them(loaded):
-    """The texts of classifiers are tested in test_predict.py."""
+    """test_predict.py tests the texts of classifiers."""
     hub, pair = loaded("masked_lm"), "<s> the cat </s> </s> barks . </s>"
     assert symbols_of(hub, "the cat") == "<s> the cat </s>".split()
     assert symbols_of(hub, *PAIR) == pair.split()
@@ -102,8 +102,8 @@ def test_filled_masks_are_the_most_probable_symbols(loaded):
 @pytest.mark.parametrize(
     "name, call, message",
     [
-        ("masked_lm", lambda hub: hub.fill_mask("cat"), "has 0 times <mask>"),
-        ("masked_lm", lambda hub: hub.fill_mask("<mask> <mask>"), "has 2 times <mask>"),
+        ("masked_lm", lambda hub: hub.fill_mask("cat"), "has 0 masks (<mask>)"),
+        ("masked_lm", lambda hub: hub.fill_mask("<mask> <mask>"), "has 2 masks (<mask>)"),
         ("masked_lm", lambda hub: hub.fill_mask("<mask>", topk=0), "topk is 0; give"),
         ("masked_lm", lambda hub: hub.fill_mask("<mask> " + "a " * 40), "has 43 tokens"),
         ("texts", lambda hub: hub.fill_mask("<mask>"), "fine-tuned as a classifier"),

@@ -1,4 +1,4 @@
-"""Model folders: complete or refused, translation with them, and cards, of exports as well."""
+"""Model folders: packing, refusals, translation, and cards; also the cards of exports."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from fairseq_posenc.serving.preparation import Text
 
 pytestmark = pytest.mark.journeys
 
-WHY = "an extra: the engine of the exported models"
+WHY = "exported models need CTranslate2"
 MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
 
 
@@ -30,7 +30,7 @@ def posenc(*arguments):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A checkpoint and its data."""
+    """A folder with a checkpoint and its data."""
     return write_model(tmp_path_factory.mktemp("model"))
 
 
@@ -40,7 +40,7 @@ def packed(model, out, *flags):
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    """Its model folder, with an export."""
+    """The packed model folder of *model*, with an export."""
     pytest.importorskip("ctranslate2", reason=WHY)
     out = tmp_path_factory.mktemp("packed") / "en-de"
     scores = model / "scores.txt"
@@ -61,17 +61,17 @@ def test_has_what_text_needs(folder):
     assert "--position-encoding rotary" in card
 
 
-#: Flags of pack, and what is wrong with them.
+#: Flags of ``pack``, and a pattern of the error message.
 WRONG = """
 --data {other} | error: /.*/model.pt: the parameters do not fit .*; give the data folder that it was
 --data {empty} | has no dict.en.txt
 --subword-file {empty}/none | there is no such file
 --target-subword-file {empty}/none | --target-subword-file .*/none: there is no such file
 --ctranslate2 --quantization int3 | --quantization int3: must be int8 or
---quantization int8 | give --ctranslate2, too
+--quantization int8 | is only for an export; also give --ctranslate2
 --regression-range 0 5 | 0.0 5.0: the model is no reg
---regression-range 5 0 | 5 0: the first must be the smaller
---subwords none --dash-splits --tokenizer none | --subwords none: give one of
+--regression-range 5 0 | 5 0: the first must be below the second
+--subwords none --dash-splits --tokenizer none | --subwords none: subword-nmt, .* need --subwo
 --dash-splits --tokenizer none | --dash-splits: has no effect without
 """
 
@@ -91,10 +91,10 @@ def test_packs_all_or_nothing(model, tmp_path, flags, message):
     assert sorted(os.listdir(tmp_path)) == ["empty", "other"]
 
 
-#: The merges in the file, the other flags, and the message.
+#: The merges in the subword file, other flags, and a pattern of the error message.
 SUBWORDS = {
     "those of another text": (["d o", "o g</w>"], MOSES, "file .*: 57% of the .*the, cat, sleeps"),
-    "those of a longer list": ([*MERGES, "do g</w>"], MOSES, "25% of the data.*dog.*the training"),
+    "those of a longer list": ([*MERGES, "do g</w>"], MOSES, "25% of the symbols.*dog.*training"),
     "a file of another kind": (["\u2581the\t-3.5"], MOSES, "as merges of subword-nmt .*line 2"),
     "none": (None, [], "none: 14% .*do@@.*--subwords subword-nmt and its file, or --trust-sub"),
 }
@@ -122,7 +122,7 @@ def test_subwords_of_another_model_are_refused(model, tmp_path, case, capsys):
 
 
 def run(folder, lines, *flags):
-    """Translate in a process that has imported nothing yet; standard error ends with figures."""
+    """Translate in a new process; standard error ends with its time and imported packages."""
     code = (
         "import sys, time; sys.argv[0] = 'fairseq-posenc'\n"
         "from fairseq_posenc.cli import main\n"
@@ -171,7 +171,7 @@ def test_an_export_never_replaces_files(model, tmp_path):
 
 def test_a_tokenizer_needs_its_file(tmp_path):
     model = write_task_model(tmp_path / "made", "masked_lm")
-    with pytest.raises(SystemExit, match="give one of subword-nmt, .* with --subword-file"):
+    with pytest.raises(SystemExit, match="subword-nmt, .* need --subword-file, and no others"):
         pack(model, tmp_path / "out", "--subwords", "marked-pieces")
     flags = ["--lowercase", "--tokenizer", "jieba", "--trust-subwords"]
     folder = read_model_folder(str(pack(model, tmp_path / "out", *flags)))
@@ -193,7 +193,7 @@ def test_a_tokenizer_needs_its_file(tmp_path):
 )
 def test_the_card_names_task_and_languages(name, model, tag, tmp_path):
     pytest.importorskip("safetensors", reason="exporting needs the package")
-    hub = pytest.importorskip("huggingface_hub", reason="reads cards")
+    hub = pytest.importorskip("huggingface_hub", reason="cards are read with huggingface_hub")
     make = checkpoint_of if isinstance(model, str) else write_translation
     path = make(tmp_path / "ours", *([model] if isinstance(model, str) else model))
     (tmp_path / "ppl.txt").write_text("perplexity 3.2 on the test set\n")

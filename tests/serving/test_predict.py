@@ -1,4 +1,4 @@
-"""Classifiers of model folders: the command ``predict``, and the hub interface."""
+"""Classifiers in model folders: the command ``predict``, and the hub interface."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ CUT = ("the cat sleeps . " * 4, "barks")
 
 
 def predicted(folder, tmp_path, rows, *flags):
-    """The lines of the command, in columns."""
+    """The output of the command ``predict``: the columns of each line."""
     (tmp_path / "in").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
     words = ["predict", "--model", folder, "--input", tmp_path / "in", *flags]
     cli.main([str(word) for word in (*words, "--output", tmp_path / "out")])
@@ -26,7 +26,7 @@ def predicted(folder, tmp_path, rows, *flags):
 
 
 def expected_logits(hub, examples, folder):
-    """The logits on binarised data, as fairseq-validate computes them."""
+    """The logits for binarised data, as fairseq-validate computes them."""
     dictionary = hub.task.source_dictionary
     for part in range(len(examples[0])):
         lines = [[*numbers(dictionary, example[part]), 2] for example in examples]
@@ -43,7 +43,6 @@ def expected_logits(hub, examples, folder):
 
 @pytest.mark.parametrize("name", ["texts", "pairs", "roberta", "bare", "value"])
 def test_predictions_are_those_of_fairseqs_validation(name, loaded, folder_of, tmp_path, capsys):
-    """Both those of the command and those of the hub interface."""
     hub, two = loaded(name), name in ("pairs", "roberta", "bare")
     examples = [*EXAMPLES, CUT] if name == "texts" else EXAMPLES
     examples = examples if two else [(first,) for first, _ in examples]
@@ -94,7 +93,7 @@ def test_an_ensemble_averages_the_logits(folder_of, loaded, tmp_path):
 
 
 def test_a_text_that_a_further_model_does_not_accept_is_named(folder_of, tmp_path, capsys):
-    """RoBERTa's separators make a pair longer by a token."""
+    """RoBERTa's double separator makes a pair one token longer."""
     rows = [("cat " * 6, "cat " * 7)]
     assert len(predicted(folder_of("pairs"), tmp_path, rows)[0]) == 2
     further = ["--ensemble", folder_of("roberta")]

@@ -1,4 +1,4 @@
-"""Subwords, words and lines of text: what is split comes back."""
+"""Splitting text into lines, words and subwords, and restoring it."""
 
 import os
 import random
@@ -21,7 +21,7 @@ WORDS = "中国 的 大学生 iphone ## 3.5% 中国人 我们 t恤衫 公园 散
 
 
 def can_be_listed(word):
-    """Whether the list of marked words can have a word."""
+    """Whether a word can be in the list of marked words."""
     return len(word) > 1 and not word.startswith("##") and word != "<unk>"
 
 
@@ -31,7 +31,7 @@ def test_every_piece_of_a_word_but_the_first_is_marked_and_marks_give_the_words_
         "中 ##国 。 t ##恤 3 ##. ##5 ##% a ##b ##c # ### \U00020000 ##人 カ ##ナ ##一 d ##o ##' ##_"
     )
     line = "中国 。 t恤 3.5% abc ## \U00020000人 カナ一 do'_"
-    # "@@ " between letters is a stand-in for BPE: one piece a letter
+    # "@@ ".join replaces BPE: one piece per letter
     symbols = [symbol for word in line.split() for symbol in in_pieces(word, "@@ ".join)]
     assert symbols == expected.split()
     assert masking.decode(" ".join(symbols)) == line
@@ -63,23 +63,23 @@ def test_every_byte_has_a_readable_symbol_of_its_own(kind, size, tmp_path):
     assert len(set(symbols)) == len(symbols) == size
     special = Dictionary()
     assert not any(symbol in special.indices or symbol.split() != [symbol] for symbol in symbols)
-    # a dictionary with them can be written and read
+    # a dictionary with these symbols can be written and read
     for symbol in symbols:
         special.add_symbol(symbol)
     special.save(str(tmp_path / "dict.txt"))
     assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == special.symbols
     split, join, *_ = KINDS[kind](None)
     assert split("a cat") == (["a", "_" if kind == "text8" else "<20>", *"cat"])
-    assert split("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to a model of text8
+    assert split("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to models of text8
     lines = ["a  line of words ", ""] + (["“a”\té 日本 _ <"] if kind == "enwik8" else [])
     assert [join(split(line)) for line in lines] == lines
 
 
 def learned(kind, folder, lines):
-    """The file of a kind of subwords, learned from lines."""
+    """Learn subwords of a *kind* from lines; returns their file."""
     source, path = write(folder / "in", lines), folder / kind
     if kind == "sentencepiece":
-        module = pytest.importorskip("sentencepiece", reason="learns the subwords")
+        module = pytest.importorskip("sentencepiece", reason="subwords are learned with it")
         module.SentencePieceTrainer.train(
             input=source, model_prefix=str(path), vocab_size=60, minloglevel=2
         )
@@ -87,7 +87,7 @@ def learned(kind, folder, lines):
     if kind == "marked-words":
         words = {word for line in lines for word in line.split()}
         return write(path, sorted(filter(can_be_listed, words)))
-    module = pytest.importorskip("subword_nmt.learn_bpe", reason="learns the subwords")
+    module = pytest.importorskip("subword_nmt.learn_bpe", reason="subwords are learned with it")
     with open(source, encoding="utf-8") as text, open(path, "w", encoding="utf-8") as codes:
         module.learn_bpe(text, codes, 20)
     return str(path)
@@ -105,7 +105,7 @@ def test_subwords_fit_the_dictionary_of_the_text_that_they_split(kind, tmp_path)
     texts = [subwords.split(line) for line in lines]
     symbols = sorted({symbol for text in texts for symbol in text})
     check_subwords(kind, subwords, symbols, texts, "x")
-    with pytest.raises(SystemExit, match="x: 100% of the dictionary's symbols are not among them"):
+    with pytest.raises(SystemExit, match="x: 100% of the dictionary's symbols are not among these"):
         check_subwords(kind, subwords, ["\u2581dog", "do@@", "##dog"], [], "x")
 
 
@@ -139,7 +139,7 @@ def test_jieba_missing_is_one_line(monkeypatch):
 
 
 def test_jieba_separates_words_and_leaves_no_file(tmp_path, monkeypatch):
-    pytest.importorskip("jieba", reason="an extra: words of Chinese text")
+    pytest.importorskip("jieba", reason="Chinese words are split with jieba")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert words_of("jieba", None)("我来到北京清华大学") == ["我", "来到", "北京", "清华大学"]
     assert os.listdir(tmp_path) == []
@@ -152,7 +152,7 @@ CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
 
 
 def prepared(folder, **text):
-    """The preparation of a folder whose file of subwords is ``codes``."""
+    """A text preparation with a subword file ``codes``, which is written to *folder*."""
     (folder / "codes").write_text(CODES)
     return Preparation(Text(subword_file="codes", **text), str(folder))
 
@@ -168,7 +168,7 @@ def test_english_comes_back(tmp_path, lowercase):
 @pytest.mark.parametrize("tokenizer", ["jieba", "none"])
 def test_chinese_comes_back(tmp_path, tokenizer):
     if tokenizer == "jieba":
-        pytest.importorskip("jieba", reason="an extra: words of Chinese text")
+        pytest.importorskip("jieba", reason="Chinese words are split with jieba")
     text = prepared(tmp_path, tokenizer=tokenizer, subwords="marked-pieces")
     assert text.restore(text.source("在公园 long the 散步。")) == "在公园long the散步。"
 
@@ -177,7 +177,7 @@ def test_chinese_comes_back(tmp_path, tokenizer):
 
 
 class Reverse:
-    """An engine that reverses tokens, in n versions."""
+    """An engine that returns n versions of the reversed tokens."""
 
     def __init__(self, longest=40):
         self.calls, self.longest = [], {"source": 6, "target": longest}
@@ -202,12 +202,12 @@ def test_every_line_keeps_its_place(buffer, capsys):
     got = list(lines_of(lines, engine, Beam(4, 1.0, 1, 100, 4000), buffer))
     assert got == ["b a", "", "c", "", "", "f e d"]
     assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
-    assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
+    assert max(length for _, length in engine.calls) == 39  # the target's limit without </s>
     assert len(engine.calls) == {1: 3, 2: 3, 100: 1}[buffer]
 
 
 def test_the_limit_does_not_depend_on_the_neighbours():
-    """A short line beside long ones may have as long a translation as the short line alone."""
+    """A short line has the same limit for its translation, alone or beside longer lines."""
     assert GenerationConfig().max_len_b == MAX_LENGTH
     engine = Reverse(longest=1000)
     for lines in (["a"], ["a", "a b c d e"]):
@@ -225,7 +225,7 @@ def test_n_best_scores_and_prefixes(capsys):
 
 
 def test_lines_stream():
-    """A translation comes before the next line is read."""
+    """A line is translated before the next line is read."""
     source = iter(["a", "b"])
     assert next(lines_of(source, Reverse(), Beam(1, 1.0, 1, 9, 99), buffer=1)) == "a"
     assert list(source) == ["b"]

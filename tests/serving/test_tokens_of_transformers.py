@@ -1,4 +1,4 @@
-"""The tokens of transformers: token for token, in Chinese and English, and their numbers."""
+"""Our tokens and token numbers equal those of transformers, in Chinese and English."""
 
 import json
 import shutil
@@ -22,8 +22,8 @@ from fairseq_posenc.serving.transformers_tokenizer import dictionary, find_files
 
 pytestmark = pytest.mark.formulas
 
-tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
-transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
+tokenizers = pytest.importorskip("tokenizers", reason="its tokens are the reference")
+transformers = pytest.importorskip("transformers", reason="its tokens are the reference")
 
 LINES = [
     "The cats ran, and the CAT sat.",
@@ -49,7 +49,7 @@ def folder_of(folder, symbols, **settings):
 
 
 def agree(folder, theirs):
-    """Our symbols are *theirs* by name; by number they are what the model was trained with."""
+    """Assert that our symbols equal *theirs*, with the token numbers of the trained model."""
     ours = list(map(load(str(folder)).split, LINES))
     assert ours == [[NAMES.get(token, token) for token in theirs(line)] for line in LINES]
     assert sum(map(len, ours)) > 40 and any("<unk>" in line for line in ours)
@@ -78,7 +78,7 @@ def test_words_of_jieba_in_the_vocabulary_stay_whole_as_in_roformer(tmp_path):
     folder = folder_of(tmp_path / "roformer", SYMBOLS[:6] + WORDS)
     (folder / "config.json").write_text('{"model_type": "roformer"}')
     tokens = load(str(folder)).split("在公园里散步。")
-    assert tokens == ["在", "公园", "里", "散步", "。"]  # BERT's would be single characters
+    assert tokens == ["在", "公园", "里", "散步", "。"]  # in BERT: single characters
     numbers = {symbol: number for number, symbol in enumerate(SYMBOLS[:6] + WORDS)}
     try:
         theirs = transformers.RoFormerTokenizer(vocab=numbers, split_special_tokens=True)
@@ -110,7 +110,7 @@ def test_a_sentence_piece_model_in_a_tokenizer_json(tmp_path):
 
 def test_what_cannot_be_read_is_one_line(tmp_path):
     folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
-    assert load(str(folder)).split("[SEP] ran") == ["<unk>"] * 3 + ["ran"]  # a name is text
+    assert load(str(folder)).split("[SEP] ran") == ["<unk>"] * 3 + ["ran"]  # names are text
     assert dictionary(str(folder)) == read_vocabulary(str(folder), None).text()
     (tmp_path / "empty").mkdir()
     assert "neither vocab.txt nor tokenizer.json" in error_of(load, str(tmp_path / "empty"))
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
 
 
 def test_a_tokenizer_is_read_without_pytorch_and_fairseq(tmp_path):
-    """As `translate` does with an exported model."""
+    """``translate`` needs this for exported models."""
     folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
     code = (
         "import sys; sys.argv[0] = 'fairseq-posenc'\n"
@@ -158,7 +158,7 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
 
 
 def imported(tmp_path, kind, **settings):
-    """A random RoFormer of transformers, its symbols, and its model folder after the import."""
+    """A random RoFormer of transformers, its symbols, and the imported and packed model."""
     pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
     symbols = SYMBOLS[:6] + WORDS
     config = {**CONFIG, "vocab_size": len(symbols), **settings}
@@ -182,7 +182,6 @@ def test_the_tokenizers_own_mask_is_filled(tmp_path):
 
 @torch.no_grad()
 def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
-    """From text to probabilities: tokens, separators, segments and weights."""
     theirs, symbols, model = imported(tmp_path, "RoFormerForSequenceClassification", num_labels=3)
     names = {"<s>": "[CLS]", "</s>": "[SEP]"}
     for texts in (("我爱 the cats", "在公园里散步。"), ("the cat ran",)):

@@ -1,4 +1,4 @@
-"""What is read from the logs and outputs of a study's commands."""
+"""The results that are collected from the logs and outputs of a study's commands."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The plans in examples/study, and what is refused before anything runs."""
+"""The plans in examples/study, and mistakes in plans, which are refused before anything runs."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.properties
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))
 trainings, plans, checks = (recipe_module("study", name) for name in ("trainings", "plan", "check"))
-#: Plans that are checked sooner than others, and together have every recipe.
+#: Plans that are quick to check; together they cover every recipe.
 QUICK = ("multi30k", "masked_lm", "documents", "document_mask", "lengths_small")
 PAIR = "en-de"
 SCORES = {"CoLA": "mcc", "MRPC": "accuracy,f1", "QQP": "accuracy,f1"}
@@ -25,7 +25,7 @@ def write(path, text=""):
 
 
 def make_data(content):
-    """Makes the data that a plan names, if the study does not make them."""
+    """Write the data that a plan names, as far as the study does not make them."""
     for system in content["systems"].values():
         if "data" in (system or {}):
             make_data({**content, "data": system["data"], "systems": {}, "finetune": {}})
@@ -63,8 +63,8 @@ def test_a_shipped_plan_is_one_that_fairseq_takes(path, tmp_path, monkeypatch):
     make_data(yaml.safe_load(path.read_text()))
     plan = plans.load(str(path))
     assert plan["title"] and (len(plan["seeds"]) >= 3 or "one seed" in plan["about"])
-    assert all(isinstance(v, (str, bool)) for v in plan["base"].values())  # 1e-3 stays as it is
-    if plan["user_dir"]:  # the path without a link, as other tests have it
+    assert all(isinstance(v, (str, bool)) for v in plan["base"].values())  # 1e-3 stays text
+    if plan["user_dir"]:  # the path that other tests use
         plan["user_dir"] = str(FOLDER.parents[1] / plan["user_dir"])
     checks.check(plan, plan["gpus"])
 
@@ -95,7 +95,7 @@ MISTAKES = [
     ("recipe: translation", "recipe: speech", "recipe: speech: expected one of translation"),
     ("seeds:", "baseline: none\nseeds:", "baseline: none: no such system"),
     ("seeds:", "search_edges: [1]\nseeds:", "search_edges: 1: expected a value below the search"),
-    ("seeds:", "subset: [test@5]\nseeds:", "subset: test@5: give the number to average"),
+    ("seeds:", "subset: [test@5]\nseeds:", "subset: test@5: say how many to average"),
     ("seeds:", "search: {--lr: 1, --x: 2}\nseeds:", "search: expected one flag with"),
     ("seeds: [1, 2]", "seeds: [1, 2", "while parsing a flow sequence"),
     (
@@ -103,7 +103,7 @@ MISTAKES = [
         "average: {updates: 2}\nsubset: [test, test@7]\nbase: {--save-interval-updates: 5, ",
         "subset: test@7: checkpoints are at every 5 updates",
     ),
-    # what fairseq's parser and the data say
+    # mistakes that fairseq's parser or the data reveal
     ("--optimizer: adam", "--otpimizer: adam", "systems: rotary: --otpimizer: unknown flag"),
     ("--arch: transformer}", "--position-encoding: rotary}", "systems: stock: is the same model"),
     ("--optimizer: adam", "--fp16: true", "systems: rotary: --fp16: needs a GPU"),

@@ -1,4 +1,4 @@
-"""Studies on Snakemake, with stand-ins for fairseq's commands."""
+"""Studies that Snakemake runs, with stand-ins for fairseq's commands."""
 
 import json
 import os
@@ -69,11 +69,11 @@ search: {--lr: ["1e-3", "3e-3"]}
 
 
 class Workflow:
-    """A study on Snakemake with stand-ins for fairseq's commands, in a folder of its own.
+    """A study that Snakemake runs in a separate folder, with stand-ins for fairseq's commands.
 
     Args:
-        snakemake: the program.
-        folder: where the plan, its data and the runs are.
+        snakemake: the path of the program.
+        folder: the folder of the plan, its data and the runs.
     """
 
     def __init__(self, snakemake, folder):
@@ -84,7 +84,7 @@ class Workflow:
             program = folder / "bin" / name
             program.write_text(STAND_IN.format(python=sys.executable, calls=str(self.calls)))
             program.chmod(0o755)
-        # other tests say what check.py refuses
+        # skips check.py, which other tests cover
         (folder / "bin" / "python").write_text(f"""#!/usr/bin/env bash
 [[ $1 == */check.py ]] || exec {sys.executable} "$@"
 """)
@@ -98,7 +98,7 @@ class Workflow:
         self.plan = yaml.safe_load(PLAN)
 
     def start(self, *words, **variables):
-        """Start Snakemake on the plan as it is now."""
+        """Start Snakemake with the current plan."""
         (self.folder / "plan.yaml").write_text(yaml.safe_dump(self.plan, sort_keys=False))
         path = os.pathsep.join([str(self.folder / "bin"), str(Path(sys.executable).parent)])
         environment = {**os.environ, **variables, "PATH": path + os.pathsep + os.environ["PATH"]}
@@ -109,18 +109,18 @@ class Workflow:
         )  # fmt: skip
 
     def run(self, *words, **variables):
-        """Snakemake's status and output; ``calls`` gets the calls of fairseq's commands."""
+        """Run Snakemake; returns its status and output.  The stand-ins write to ``calls``."""
         self.calls.write_text("")
         process = self.start(*words, **variables)
         said, _ = process.communicate(timeout=600)
         return process.returncode, said
 
     def called(self, name):
-        """The calls of a command in the last run."""
+        """The calls of a command during the last run."""
         return [line for line in self.calls.read_text().splitlines() if line.startswith(name + " ")]
 
     def results(self):
-        """All results, without what differs between repetitions."""
+        """All results, without entries that differ between repetitions."""
         found = {}
         for path in sorted(self.folder.glob("runs/plan/runs/*/result.json")):
             found[path.parent.name] = json.loads(path.read_text())
@@ -131,15 +131,15 @@ class Workflow:
 
 @pytest.fixture
 def workflow(tmp_path):
-    """A study of two systems, two seeds and a search of two values."""
+    """A study with two systems, two seeds and a search over two values."""
     snakemake = shutil.which(os.environ.get("SNAKEMAKE", "snakemake"))
     if snakemake is None:
-        pytest.skip("Snakemake is not installed; give its place in SNAKEMAKE")
+        pytest.skip("Snakemake is not installed; set SNAKEMAKE to its path")
     return Workflow(snakemake, tmp_path)
 
 
 def asked(said):
-    """The numbers of jobs by rule in what a dry run says."""
+    """The number of jobs of each rule in the output of a dry run."""
     jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", said, re.M)}
     return {name: count for name, count in jobs.items() if name not in ("total", "study", "system")}
 
@@ -147,7 +147,7 @@ def asked(said):
 def test_a_study_searches_scores_and_repeats_what_a_change_concerns(workflow):
     status, said = workflow.run()
     assert status == 0, said
-    # two systems with two values, then the better value with the other seed
+    # two systems with two values each, then each with the better value and the other seed
     assert len(workflow.called("fairseq-train")) == 6
     assert len(workflow.called("fairseq-generate")) == 4
     results = workflow.results()
@@ -169,7 +169,7 @@ def test_a_study_searches_scores_and_repeats_what_a_change_concerns(workflow):
     assert (folder / run["checkpoint"]).is_file()
 
     data = workflow.folder / "data" / "train.a-b.a.idx"
-    os.utime(str(data))  # no other data
+    os.utime(str(data))  # the content is the same
     workflow.plan["decode"] = {"--beam": "9"}
     assert asked(workflow.run("-n")[1]) == {"translate": 4, "result": 4}
     workflow.plan["systems"]["rotary"]["--dropout"] = "0.3"
@@ -194,17 +194,17 @@ def test_killed_and_started_again_it_ends_as_if_it_had_not_been(workflow):
         "a first epoch",
         seconds=120,
     )
-    process.send_signal(signal.SIGKILL)  # the training that is under way ends by itself
+    process.send_signal(signal.SIGKILL)  # the training continues to its end
     process.communicate()
     assert workflow.run("--unlock")[0] == 0
     status, said = workflow.run()
     assert status == 0, said
     assert workflow.results() == whole
-    assert not workflow.called("fairseq-train")  # the new start has waited for it
+    assert not workflow.called("fairseq-train")  # the second run waited for the training
 
 
 def test_jobs_share_the_gpus_of_a_machine(tmp_path):
-    """Each job takes GPUs that no other has, and they are shared once all are taken."""
+    """Jobs take free GPUs, and share GPUs if none are free."""
     commands = f". {SNAKEFILE.parent}/commands.sh; gpus %d; echo $CUDA_VISIBLE_DEVICES; read -r"
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,5", "TMPDIR": str(tmp_path)}
     jobs = []
@@ -219,7 +219,7 @@ def test_jobs_share_the_gpus_of_a_machine(tmp_path):
 
 
 def test_a_search_goes_on_at_its_edge_and_an_archive_is_done(workflow):
-    """The search has seeds of its own; and one training is scored at two budgets."""
+    """The search has its own seeds, and each training is scored at two budgets."""
     del workflow.plan["systems"]["stock"]
     workflow.plan["base"]["--save-interval-updates"] = "10"
     workflow.plan.update(
@@ -248,6 +248,6 @@ def test_a_search_goes_on_at_its_edge_and_an_archive_is_done(workflow):
     averages = [command for command in run["commands"] if " average " in command]
     assert [" --checkpoint-upper-bound 20 " in command for command in averages] == [False, True]
     shutil.rmtree(str(study / "trained"))
-    workflow.plan["seeds"] = [1, 2]  # of which one is archived
+    workflow.plan["seeds"] = [1, 2]  # one of them is archived
     told = asked(workflow.run("-n")[1])
     assert (told["train"], told["result"], told.get("choose")) == (1, 1, None)

@@ -1,4 +1,4 @@
-"""The report of a study, by examples/study/report."""
+"""The reports that examples/study/report writes."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from support.recipes import recipe_module
 pytestmark = pytest.mark.formulas
 
 for package in ("pandas", "seaborn", "statsmodels", "sacrebleu"):
-    pytest.importorskip(package, reason="an extra: study")
+    pytest.importorskip(package, reason="reports of studies need the extra: study")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "examples" / "study" / "report"
@@ -28,7 +28,7 @@ report, runs, seeds, sentences = (
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The report of the smallest archive."""
+    """A folder with the report on the smallest archive."""
     folder = tmp_path_factory.mktemp("study")
     with tarfile.open(RESULTS / "document_mask" / "runs.tar.xz") as archive:
         archive.extractall(folder)
@@ -44,7 +44,7 @@ def test_the_archive_makes_the_committed_tables(written):
         list(csv.reader((folder / "differences.csv").read_text().splitlines()))
         for folder in (written, committed)
     )
-    assert len(found) == len(known) == 1 + 2 * 15  # measures, and pairs of six systems
+    assert len(found) == len(known) == 1 + 2 * 15  # 2 measures, 15 pairs of six systems
     for row, expected in zip(found, known):
         assert row[:3] == expected[:3]
         if row[0] != "measure":
@@ -68,7 +68,7 @@ def test_means_and_letters_are_those_of_the_committed_report(written):
 
 
 def additive_model(values):
-    """Differences, errors and degrees of freedom of complete scores (systems, seeds)."""
+    """Means, error of differences and degrees of freedom, for scores *values* (systems, seeds)."""
     values = np.asarray(values, dtype=np.float64)
     systems, seeds = values.shape
     rows, columns = values.mean(1, keepdims=True), values.mean(0)
@@ -89,7 +89,7 @@ def test_differences_are_those_of_the_formulas(written):
     means, error, degrees = additive_model(list(by_system.values()))
     pairs = list(combinations(range(len(means)), 2))
     p = [2 * stats.t.sf(abs(means[a] - means[b]) / error, degrees) for a, b in pairs]
-    # Holm 1979: the smallest times their number, the next times one less, never falling
+    # Holm 1979: the smallest p of n times n, the next times n - 1, and so on, never decreasing
     order = np.argsort(p)
     holm = np.minimum(1, np.maximum.accumulate(np.array(p)[order] * np.arange(len(p), 0, -1)))
     adjusted = dict(zip(order.tolist(), holm))
@@ -107,7 +107,7 @@ def test_differences_are_those_of_the_formulas(written):
 
 
 def frame(values):
-    """Scores by system, a list with None for missing seeds, as a table."""
+    """A table of scores; *values* maps a system to a list with None for missing seeds."""
     import pandas as pd
 
     rows = [

@@ -1,4 +1,4 @@
-"""Language models of random weights, built as fairseq-train does."""
+"""Language models with random weights, built as fairseq-train builds them."""
 
 from argparse import Namespace
 
@@ -17,7 +17,7 @@ def task_of(vocabulary=VOCABULARY, **settings):
 
 
 def build(arch, *flags, **settings):
-    """A model of *arch*, built as fairseq-train does."""
+    """A model of architecture *arch* in evaluation mode."""
     cfg = model_settings(arch, *flags, task="language_modeling")
     return models.build_model(cfg, task_of(**settings)).eval()
 

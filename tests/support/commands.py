@@ -1,7 +1,7 @@
-"""fairseq's command lines on toy data: those with the plug-in run in the process of the tests.
+"""Runs fairseq's commands on toy data; commands with the plug-in run in the tests' process.
 
-Others, and those that a test stops or sends signals to, are processes that start within
-milliseconds: forks of a server (see preloaded.py).
+Other commands, and commands that a test stops or sends signals to, run in processes of their own,
+which start within milliseconds: they are forks of a server (see preloaded.py).
 """
 
 import contextlib
@@ -34,8 +34,8 @@ _folder = tempfile.TemporaryDirectory(prefix="fairseq_posenc-")
 
 @functools.lru_cache(maxsize=None)
 def server() -> str:
-    """The folder with the sockets of the servers that fork commands and end with this process."""
-    # what the first test tells the plug-in by the environment is not meant for all others
+    """Start the servers that fork commands; returns the folder that has their sockets."""
+    # variables that the first test sets for the plug-in are not meant for the other tests
     usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
     with contextlib.ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
@@ -44,7 +44,7 @@ def server() -> str:
             listener.listen(64)
         log = stack.enter_context(open(f"{_folder.name}/log", "w"))
         numbers = [listener.fileno() for listener in listeners]
-        server.process = subprocess.Popen(  # held: they end when its standard input is closed
+        server.process = subprocess.Popen(  # kept: closing their standard input ends the servers
             [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
             env={**usual, "OMP_NUM_THREADS": "1"},
             pass_fds=numbers,
@@ -58,7 +58,7 @@ def server() -> str:
 
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
-    """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
+    """A folder with ``python`` and fairseq's commands, which start quickly but are unchanged."""
     start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
     installed = Path(sys.executable).parent.glob("fairseq-*")
     folder = Path(_folder.name) / "bin"
@@ -72,21 +72,21 @@ def programs() -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command left behind: its exit status, its standard output, its standard error."""
+    """The exit status, standard output and standard error of a command that has ended."""
 
     status: int
     out: str
     err: str
 
     def entries(self, kind: str) -> List[Dict[str, Any]]:
-        """Lines of a ``--log-format json`` log of one *kind*: train_inner, train or valid."""
+        """Entries of one *kind* (train_inner, train or valid) in a ``--log-format json`` log."""
         # fairseq-train writes "| INFO | train | {…}", Hydra "[train][INFO] - {…}"
         pattern = rf"(?:\| {kind} \||\[{kind}\]\[INFO\] -) (\{{.*\}})$"
         lines = re.findall(pattern, self.out + self.err, flags=re.MULTILINE)
         return [json.loads(line) for line in lines]
 
     def losses(self) -> Dict[str, float]:
-        """Losses in a json log: of every update, and of every epoch in training and validation."""
+        """Losses in a json log: of each update, and of each epoch in training and validation."""
         found = {f"update {e['num_updates']}": e["loss"] for e in self.entries("train_inner")}
         for kind in ("train", "valid"):
             found.update({f"{kind} {e['epoch']}": e[f"{kind}_loss"] for e in self.entries(kind)})
@@ -100,7 +100,7 @@ class Finished:
         return found
 
     def message(self) -> str:
-        """The one line in which the plug-in says what the user did wrong."""
+        """The plug-in's error message: the last line of standard error, without a traceback."""
         assert self.status != 0, self.out
         assert "Traceback" not in self.out + self.err, self.err
         line = self.err.rstrip("\n").rpartition("\n")[2]
@@ -109,7 +109,7 @@ class Finished:
 
 
 class Command:
-    """A command under way in a process; *program* is a module or the path of a script."""
+    """A command that runs in its own process; *program* is a module or the path of a script."""
 
     def __init__(self, program: str, arguments: List[Any], stdin: str = "") -> None:
         words = [program] if program.endswith(".py") else ["-m", program]
@@ -121,7 +121,7 @@ class Command:
         self.fork = preloaded.Fork(preloaded.address_for(server(), texts), texts, numbers)
 
     def finish(self) -> Finished:
-        """Wait for the command."""
+        """Wait for the command to end."""
         status = self.fork.wait(TIMEOUT)
         texts = []
         for stream in self.streams:
@@ -132,13 +132,13 @@ class Command:
 
 
 def in_this_process(module: str, function: str, arguments: List[Any], stdin: str) -> Finished:
-    """Call a function, which returns the exit status or None, as a command; it may fail."""
+    """Call the function of a command, which returns an exit status or None, and may fail."""
     from fairseq import checkpoint_utils
     from fairseq_cli import train as trainings
 
     from fairseq_posenc.encodings.rotary_frequencies import warn_of_length
 
-    # what is kept for as long as a process lives
+    # remove state that fairseq and the plug-in keep until their process ends
     warn_of_length.cache_clear()
     for kept in (checkpoint_utils.save_checkpoint, trainings.should_stop_early):
         for name in {"best", "num_runs"} & set(vars(kept)):
@@ -171,8 +171,8 @@ def in_this_process(module: str, function: str, arguments: List[Any], stdin: str
 
 
 def run(module: str, *arguments: Any, stdin: str = "") -> Finished:
-    """Run ``python -m fairseq_cli.MODULE ARGUMENT...``; it may fail."""
-    # what the environment says of the plug-in is read when it is loaded
+    """Run ``python -m fairseq_cli.MODULE ARGUMENT...``, which may fail."""
+    # the plug-in reads its environment variables only when it is loaded
     here = USER_DIR[1] in arguments and not any("FAIRSEQ_POSENC" in name for name in os.environ)
     if here or module == "preprocess":
         return in_this_process(f"fairseq_cli.{module}", "cli_main", list(arguments), stdin)
@@ -180,8 +180,8 @@ def run(module: str, *arguments: Any, stdin: str = "") -> Finished:
 
 
 def posenc(*arguments: Any) -> Finished:
-    """Run ``python -m fairseq_posenc ARGUMENT...``; it may fail."""
-    if "--user-dir" in arguments:  # whose parts would stay registered
+    """Run ``python -m fairseq_posenc ARGUMENT...``, which may fail."""
+    if "--user-dir" in arguments:  # what it registers would stay registered
         return Command("fairseq_posenc", list(arguments)).finish()
     return in_this_process("fairseq_posenc.cli", "main", list(arguments), "")
 
@@ -201,7 +201,7 @@ TRAINING = [
 
 
 def shape(layers: int, channels: int, inner: int, heads: int, *sides: str) -> List[str]:
-    """The flags of the sizes of the *sides*: of an encoder, a decoder, or by default both."""
+    """Flags for the sizes of the *sides*: ``encoder``, ``decoder`` or, by default, both."""
     sizes = {"layers": layers, "embed-dim": channels, "ffn-embed-dim": inner}
     sizes["attention-heads"] = heads
     both = sides or ("encoder", "decoder")
@@ -209,7 +209,7 @@ def shape(layers: int, channels: int, inner: int, heads: int, *sides: str) -> Li
 
 
 SMALL = [*shape(2, 16, 24, 2, "encoder"), "--decoder-layers", "2", "--decoder-attention-heads", "2"]
-# its masks follow the layout of the tensors: stock's have the tokens first, ours the batch
+# dropout masks depend on the tensors' layout: stock's have tokens first, ours the batch
 NO_DROPOUT = ["--dropout", "0"]
 
 
@@ -225,7 +225,7 @@ def free_port() -> int:
 
 
 def both(commands: List[Command]) -> Finished:
-    """What the first of two processes said."""
+    """Wait for two commands, which must not fail; returns the output of the first."""
     first, second = [command.finish() for command in commands]
     assert (first.status, second.status) == (0, 0), first.err[-2000:] + second.err[-2000:]
     return first
@@ -242,7 +242,7 @@ def train_together(data: Path, save_dir: Path, *flags: Any) -> Finished:
 
 
 def refusal(data: Path, save_dir: Path, *flags: Any) -> str:
-    """The one line with which fairseq-train refuses to begin."""
+    """The one-line error message with which fairseq-train refuses to start."""
     return run("train", data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags).message()
 
 
@@ -262,7 +262,7 @@ def interactive(data: Path, checkpoint: Any, lines: List[str], *flags: Any) -> F
 
 
 def check_same(found: Dict[int, Any], expected: Dict[int, Any]) -> None:
-    """Two searches found the same texts with the same scores."""
+    """Assert that two searches found the same texts with the same scores."""
     assert found.keys() == expected.keys()
     for number, hypotheses in expected.items():
         for (score, text), (other, same) in zip(hypotheses, found[number]):
@@ -278,17 +278,17 @@ def validate(data: Path, checkpoint: Any, *flags: Any) -> Finished:
 
 def read(checkpoint: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, Any]]:
     """Parameters and model settings of a checkpoint."""
-    # here and not above: the commands' processes load the plug-in by --user-dir alone
+    # not imported at the top: processes of commands must load the plug-in by --user-dir alone
     from fairseq_posenc.checkpoints.reading import read_checkpoint
 
     state = read_checkpoint(checkpoint)
     settings = state["cfg"]["model"]
-    # a dictionary for a model with a dataclass, a namespace for its presets
+    # a dictionary if --arch is a model with a dataclass, a namespace if it is a preset
     return state["model"], settings if isinstance(settings, dict) else vars(settings)
 
 
 def pruned(checkpoint: Path, keep: Dict[str, List[int]]) -> Path:
-    """Write a checkpoint that has only the layers to *keep* of each side."""
+    """Write a copy of a checkpoint with fewer layers: *keep* lists the layer numbers per side."""
     from fairseq_posenc.checkpoints.reading import read_checkpoint
 
     state = read_checkpoint(checkpoint)
@@ -303,7 +303,7 @@ def pruned(checkpoint: Path, keep: Dict[str, List[int]]) -> Path:
 
 
 def average(folder: Path, *flags: Any) -> Path:
-    """Average checkpoints of *folder*."""
+    """Average the checkpoints in *folder*; returns the path of the average."""
     output = folder / "average.pt"
     finished = posenc("average", "--inputs", folder, "--output", output, *flags)
     assert finished.status == 0, finished.err

@@ -1,4 +1,4 @@
-"""Small foreign models for the tests of the conversions, and the commands that convert."""
+"""Small models of other libraries, and helpers that run and check conversions."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_posenc.cli import main
 
 SYMBOLS = "[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the ##s 公园 a b".split()
-#: fairseq's names of the special symbols.
+#: fairseq's names for the special symbols.
 OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 CONFIG: Dict[str, Any] = {
     "model_type": "roformer",
@@ -42,7 +42,7 @@ def norm(name: str, size: int) -> Dict[str, Tensor]:
 
 
 def roformer_weights() -> Dict[str, Tensor]:
-    """Random weights of a masked RoFormer of the shape in CONFIG, by transformers' names."""
+    """Random weights of a RoFormer masked language model (CONFIG) under transformers' names."""
     state = {
         "roformer.embeddings.word_embeddings.weight": torch.randn(len(SYMBOLS), 16),
         "roformer.embeddings.token_type_embeddings.weight": torch.randn(2, 16),
@@ -63,13 +63,13 @@ def roformer_weights() -> Dict[str, Tensor]:
 
 
 def write_folder(folder: Path, state: Any = None, symbols: Any = None, **config: Any) -> Path:
-    """A RoFormer as transformers saved it in 2021."""
+    """Write a folder with a RoFormer as transformers saved it in 2021."""
     state = roformer_weights() if state is None else state
     return save_folder(folder, {**CONFIG, **config}, state, SYMBOLS if symbols is None else symbols)
 
 
 def save_folder(folder: Path, config: Any, state: Any, symbols: List[str]) -> Path:
-    """A folder of transformers with a pytorch_model.bin."""
+    """Write a model folder of transformers with a pytorch_model.bin."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in symbols), encoding="utf-8")
@@ -78,8 +78,8 @@ def save_folder(folder: Path, config: Any, state: Any, symbols: List[str]) -> Pa
 
 
 def learn_pieces(prefix: Path, lines: List[str], **flags: Any) -> Path:
-    """The model of SentencePiece that is learned from lines of text: PREFIX.model."""
-    module = pytest.importorskip("sentencepiece", reason="learns the subwords")
+    """Train SentencePiece on lines of text; returns the path of its model, PREFIX.model."""
+    module = pytest.importorskip("sentencepiece", reason="subwords are learned with it")
     text = prefix.with_suffix(".train")
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     module.SentencePieceTrainer.train(
@@ -89,7 +89,7 @@ def learn_pieces(prefix: Path, lines: List[str], **flags: Any) -> Path:
 
 
 def write_ids(prefix: Path, lines: List[List[int]]) -> None:
-    """A split of binarised data, as fairseq-preprocess writes it."""
+    """Write a split of binarised data as fairseq-preprocess does."""
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
     for line in lines:
         builder.add_item(torch.tensor(line))
@@ -97,12 +97,12 @@ def write_ids(prefix: Path, lines: List[List[int]]) -> None:
 
 
 def convert(*arguments: Any) -> None:
-    """Run the command, in this process."""
+    """Run ``fairseq-posenc ARGUMENT...`` in this process."""
     main([str(argument) for argument in arguments])
 
 
 def refuses(words: List[str], *arguments: Any) -> str:
-    """The command must stop with one line that has all of *words*, and write no target."""
+    """Assert that a command ends with one line that has all *words*, and writes no target."""
     there = [Path(target).exists() for target in arguments[3:4]]
     with pytest.raises(SystemExit) as error:
         convert(*arguments)
@@ -115,7 +115,7 @@ def refuses(words: List[str], *arguments: Any) -> str:
 
 
 def load(folder: Path) -> Any:
-    """The imported model, by the function that every fairseq command uses."""
+    """Load an imported model and its dictionary by the function that fairseq's commands use."""
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     path = str(folder / "checkpoint.pt")
@@ -125,16 +125,16 @@ def load(folder: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def transformers() -> Any:
-    """The package, where it is installed."""
+    """The transformers package; skips the test if it cannot be used."""
     pytest.importorskip("safetensors", reason="the models are saved with safetensors")
-    package = pytest.importorskip("transformers", reason="there is nothing to compare with")
+    package = pytest.importorskip("transformers", reason="its outputs are the reference")
     if not package.utils.is_torch_available():
         pytest.skip("this transformers needs a newer PyTorch")
     return package
 
 
 def reload(transformers: Any, name: str, folder: Path) -> Any:
-    """A model of transformers from a folder, which has all its parameters and no others."""
+    """Load a transformers model; the folder must have all its parameters and no others."""
     model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     return model.eval()

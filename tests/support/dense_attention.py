@@ -1,10 +1,10 @@
-"""The attention of a layer by dense formulas, with the positions of queries and keys in full."""
+"""A layer's attention, computed densely from the positions of all queries and keys."""
 
 import torch
 
 
 def rotated(x, positions):
-    """x (B, H, T, D) with each pair of channels turned by its position (T) times a frequency."""
+    """x (B, H, T, D), each channel pair rotated by the *positions* (T) times its frequency."""
     size = x.size(-1)
     theta = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     angle = positions.double().unsqueeze(1) * theta
@@ -14,7 +14,7 @@ def rotated(x, positions):
 
 
 def attended(encoder, layer, x, keys, at, key_at, hidden):
-    """The attention of a layer by dense formulas, given the positions of queries and keys."""
+    """A layer's attention output, computed densely; queries are at *at*, keys at *key_at*."""
     attention = layer.self_attn
     batch, heads = x.size(0), attention.num_heads
     q, k, v = (

@@ -1,6 +1,6 @@
-"""Models of random weights by the classes of transformers that can hold them, one for each row.
+"""Random models that classes of transformers can represent: one model per row of EXPRESSED.
 
-Sizes are powers of four: no product with their roots is rounded.
+Embedding and head sizes are powers of four, so that scaling by their square roots is exact.
 """
 
 from pathlib import Path
@@ -28,22 +28,21 @@ LONGEST = 80
 
 
 def table_of(name: str) -> Any:
-    """The table of a registered class of transformers."""
+    """The conversion table of a registered class of transformers."""
     importer: Any = FORMATS[name].importer
     return importer.source
 
 
 class Expressed(NamedTuple):
-    """A model that a class expresses."""
+    """A model that a class of transformers can represent."""
 
     target: str  # the format
-    settings: Dict[str, Any]  # what differs from the sizes below
+    settings: Dict[str, Any]  # settings in addition to SIZES
     heads: Tuple[str, ...] = ()  # its classification heads
-    model_kind: Any = None  # if that is not the usual one of the class
+    model_kind: Any = None  # if it is not the usual kind of the class
 
     @property
     def kind(self) -> Kind:
-        """The kind of the model."""
         kind: Kind = self.model_kind or table_of(self.target).kind
         return kind
 
@@ -54,7 +53,7 @@ def _side(side: str) -> Dict[str, Any]:
     return {f"{side}_{name}": size for name, size in sizes.items()}
 
 
-#: The sizes of a kind of model.
+#: The size settings of each kind of model.
 SIZES: Dict[str, Dict[str, Any]] = {
     CAUSAL.name: {
         **_side("decoder"),
@@ -77,7 +76,7 @@ RATES = {
     **{"dropout": 0.23, "attention_dropout": 0.17, "activation_dropout": 0.13},
     "pooler_dropout": 0.19,
 }
-#: The rates that each class has a place for.
+#: The dropout rates that config.json of each class can hold.
 HAS_PLACE = {
     "hf-llama": ["attention_dropout"],
     **dict.fromkeys(("hf-gpt-neox", "hf-bloom", "hf-gpt2"), ["dropout", "attention_dropout"]),
@@ -190,7 +189,7 @@ EXPRESSED: Dict[str, Expressed] = {
     "geglu": Expressed("hf-t5", {**_T5, "feed_forward": "geglu", "layer_norm_eps": 1e-6}),
     "glu": Expressed("hf-t5", {**_T5, "feed_forward": "glu", "activation_fn": "gelu_accurate"}),
 }
-EXPRESSED = {  # without those with flags of a pack that was deleted
+EXPRESSED = {  # leaves out rows that set flags of a pack that is not installed
     name: row
     for name, row in EXPRESSED.items()
     if row.settings.keys() <= row.kind.family.dataclass.__dataclass_fields__.keys()
@@ -207,7 +206,7 @@ SHAPE = {
 
 
 def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
-    """A random checkpoint of ours with its dictionary; a masked language model has SHAPE."""
+    """Write a random checkpoint and its dictionary; masked language models get SHAPE."""
     settings = {**SHAPE, **settings} if kind is MASKED else settings
     folder.mkdir()
     for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
@@ -224,12 +223,12 @@ def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
 
 
 def checkpoint_of(folder, name, words=WORDS, **changes):
-    """A checkpoint of random weights, none of which is a zero or a one that could be forgotten.
+    """Write a random checkpoint of a row; no weight is 0 or 1, so that lost weights are noticed.
 
     Args:
-        folder: the folder to make.
-        name: the row.
-        words: the dictionary.
+        folder: the folder to create.
+        name: the row's name in EXPRESSED.
+        words: the words of the dictionary.
         changes: settings that differ from the row.
     """
     row = EXPRESSED[name]
@@ -237,7 +236,7 @@ def checkpoint_of(folder, name, words=WORDS, **changes):
     if row.target == "hf-t5":
         given = {**given, **dict.fromkeys(("attention_dropout", "activation_dropout"), 0.23)}
     path = trained(folder, *row.heads, kind=row.kind, words=words, **given)
-    if row.target == "hf-marian" and not changes:  # it has no other positions than its own
+    if row.target == "hf-marian" and not changes:  # Marian's positions are always its own sinusoids
         state = torch.load(path)
         for side in ("encoder", "decoder"):
             table = state["model"][f"{side}.embed_positions.weight"]
@@ -247,18 +246,18 @@ def checkpoint_of(folder, name, words=WORDS, **changes):
 
 
 def load(path: Path) -> Any:
-    """The model of a checkpoint of ours, with its heads."""
+    """Load our model, with its classification heads, from a checkpoint."""
     kind: Any = kind_of(read_checkpoint(str(path))["cfg"]["model"]["_name"])
     return native.load(str(path), str(path.parent / "dict.txt"), kind)
 
 
 def started(tokens: Tensor) -> Tensor:
-    """Translations (B, T) after ``</s>``, without their last tokens."""
+    """The decoder's input for translations (B, T): ``</s>``, then all tokens but the last."""
     return torch.cat((torch.full_like(tokens[:, :1], 2), tokens[:, :-1]), dim=1)
 
 
 def logits_of(model: Any, row: Expressed, tokens: Tensor) -> Tensor:
-    """Our logits, of the source as its own translation."""
+    """Our model's logits; for translation, *tokens* are both the source and the target."""
     if row.kind is TRANSLATION:
         logits: Tensor = model(tokens, tokens.ne(PAD).sum(1), started(tokens))[0]
         return logits

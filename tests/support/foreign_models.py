@@ -1,7 +1,7 @@
-"""A small foreign model for every format that can be imported.
+"""A small model of another library for every format that can be imported.
 
-Models of transformers' classes are our exports: test_foreign_classes.py has models that
-transformers itself makes.
+Models of transformers' classes are exports of ours; test_foreign_classes.py imports models that
+transformers itself creates.
 """
 
 import json
@@ -63,7 +63,7 @@ def write_gau(folder, state=None, **config):
 
 
 def v2_weights():
-    """The weights of RoFormer without its biases, its norms and the inner layers of its head."""
+    """RoFormer's weights without biases, norms and the transform layer of its head."""
     return {
         name: value
         for name, value in roformer_weights().items()
@@ -83,30 +83,30 @@ def write_tupe(folder):
 
 @lru_cache(maxsize=None)
 def _exported(name):
-    """The entries, the tensors and the symbols of a class, with the words of SYMBOLS."""
+    """The config.json, tensors and symbols of a class, exported with the words of SYMBOLS."""
     reason = "the models are saved with safetensors"
     safetensors = pytest.importorskip("safetensors.torch", reason=reason)
     words = [symbol for symbol in SYMBOLS if symbol not in OURS]
     symbols = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", *words, "[MASK]"]
     if EXPRESSED[FIRST_ROWS[name]].kind is not MASKED:
-        words.append("mask")  # a word like others
+        words.append("mask")  # here an ordinary word
     with TemporaryDirectory() as made:
         folder = Path(made)
         path = checkpoint_of(folder / "ours", FIRST_ROWS[name], words)
         convert("export", name, path, folder / "theirs")
         config = json.loads((folder / "theirs" / "config.json").read_text())
         state = safetensors.load_file(folder / "theirs" / "model.safetensors")
-    if name == "hf-roberta":  # whose class names special symbols otherwise
+    if name == "hf-roberta":  # this class has other names for special symbols
         symbols = [OURS.get(symbol, symbol) for symbol in symbols]
     return config, state, symbols
 
 
 def write_class(name, folder):
-    """A random model of a class of transformers."""
+    """Write a random model of a class of transformers."""
     return save_folder(folder, *_exported(name))
 
 
-#: Writes a random model of each format to a folder; returns what is given to ``import``.
+#: For each format, a function that writes a random model and returns the path to ``import``.
 SOURCES = {
     **{name: partial(write_class, name) for name in FIRST_ROWS},
     "hf-roformer": write_folder,

@@ -1,7 +1,7 @@
-"""Logits of encodings from their papers' formulas in float64, a short function each.
+"""Reference logits in float64: for each encoding a short function after its paper's formula.
 
-A function has the arguments (c, b, h, t, j): a :class:`Case`, the numbers of a sentence and a head,
-the row of a query, and the number of a key; and returns a logit.
+A function (c, b, h, t, j) returns one logit.  c is a :class:`Case`; b, h, t and j are the indices
+of a sentence, a head, a query and a key.
 """
 
 import math
@@ -14,7 +14,7 @@ from fairseq_posenc.encodings import ENCODINGS, Places
 from fairseq_posenc.encodings.content import Content
 
 B, H, D = 2, 2, 4
-#: clip distances and sizes that are smaller than the texts
+#: small sizes, and clip distances below the lengths of the texts
 SMALL = {
     **{"shaw_max_distance": 2, "deberta_max_distance": 3, "nezha_max_distance": 2},
     **{"cope_max_position": 3, "fire_width": 5, "dape_width": 5, "sandwich_dim": 6},
@@ -22,7 +22,7 @@ SMALL = {
 }
 # query and key lengths: training, one decoding step, several tokens at once, the first token
 LENGTHS = [(6, 6), (1, 6), (3, 6), (1, 1)]
-#: the registered encodings with terms in every layer
+#: the registered encodings whose logits depend on queries, keys or hidden states
 CONTENT = [name for name, entry in ENCODINGS.items() if entry.content]
 
 
@@ -40,17 +40,17 @@ class Parts:
                 module.double()
 
     def logits(self, q, k, scale=1.0, x=None, places=None, **more):
-        """The terms with content."""
+        """The summands of the logits that depend on queries, keys or hidden states."""
         places = places or places_of(q.size(2), k.size(2))
         content = Content(x, q, k, scale, places, **more)
         return self.terms(content, self.encoding.distance_vectors(places, q), {})
 
 
 class Case(Parts):
-    """Parts with queries and keys: the last *length* of *keys* tokens are queries.
+    """An encoding with queries and keys: the last *length* of *keys* tokens are queries.
 
-    Keys are at *positions* (B, S), by default 0, 1, 2 and so on, and the first *padded* of the last
-    sentence are padding.
+    Keys are at *positions* (B, S), by default 0, 1, 2 and so on.  The first *padded* tokens of the
+    last sentence are padding.
     """
 
     def __init__(self, name, length, keys, positions=None, padded=0, **flags):
@@ -67,7 +67,7 @@ class Case(Parts):
             self.places = Places(positions[:, self.first :], positions, int(positions.max()) + 1)
 
     def computed(self):
-        """The logits (B, H, T, S) of the package."""
+        """The logits (B, H, T, S) that the package computes."""
         total = 0.0 if self.shared is None else self.shared(self.places).double()
         if self.terms is not None:
             more = {"padding_mask": self.padding, "key_states": self.terms.key_states(self.x)}
@@ -75,7 +75,7 @@ class Case(Parts):
         return total.detach().expand(B, H, self.q.size(2), -1)
 
     def by_hand(self):
-        """The logits (B, H, T, S) of the formulas."""
+        """The logits (B, H, T, S) that the functions in LOGITS compute."""
         out = torch.zeros(B, H, self.q.size(2), self.k.size(2), dtype=torch.double)
         for b, h, t, j in torch.cartesian_prod(
             *(torch.arange(size) for size in out.shape)
@@ -85,7 +85,7 @@ class Case(Parts):
         return out
 
     def distance(self, b, t, j):
-        """Query minus key position."""
+        """The position of query t minus the position of key j."""
         return int(self.at[b, self.first + t] - self.at[b, j])
 
 
@@ -125,13 +125,13 @@ def fire(c, b, h, t, j, module=None):
 
 
 def sandwich(c, b, h, t, j):
-    """p_i · p_j / (8h/H) up to a constant for each query, which no softmax sees."""
+    """p_i · p_j / (8h/H) up to a constant for each query, which does not change a softmax."""
     total = sum(math.cos(c.distance(b, t, j) / 10000 ** (2 * n / 6)) for n in range(1, 4))
     return (total - 3) / (8 * (h + 1) / H)
 
 
 def bucket(distance, buckets, most, causal):
-    """T5's bucket of one distance, key minus query: exact, then logarithmic, then one for all."""
+    """T5's bucket of a distance (key minus query): exact, then logarithmic, then the last one."""
     if not causal:
         side = buckets // 2 if distance > 0 else 0
         return side + bucket(-abs(distance), buckets // 2, most, True)
@@ -153,7 +153,7 @@ def t5(c, b, h, t, j):
 
 
 def untied(module, p):
-    """U^Q and U^K of TUPE's normalised rows p (N, C), by head (N, H, D)."""
+    """TUPE's U^Q and U^K, each (N, H, D), applied to the rows p (N, C) after layer norm."""
     mean, variance = p.mean(-1, keepdim=True), p.var(-1, keepdim=True, unbiased=False)
     p = (p - mean) / (variance + 1e-5).sqrt() * module.norm.weight + module.norm.bias
     projected = [p @ f.weight.t() + f.bias for f in (module.q_proj, module.k_proj)]

@@ -29,7 +29,7 @@ for _i in range(60):
 
 TINY = [*shape(2, 32, 48, 4), "--dropout", "0"]
 
-# every registered encoding, and compositions of the places they use
+# every registered encoding, and compositions of encodings that enter at different points
 EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary", "tupe+t5"]
 
 
@@ -42,14 +42,14 @@ def causal_only(name):
 ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
 
 
-#: ends of the names of settings that tests of the commands set themselves
+#: suffixes of the settings that tests of the commands set themselves
 SIZES = ("embed_dim", "heads", "layers", "dropout")
 
 
 def kinds(presets):
-    """The first architecture of each kind: others differ in sizes and dropout alone.
+    """The first preset of each kind; presets of a kind differ only in sizes and dropout.
 
-    Tests of the commands give the sizes themselves, so the others would be the same models again.
+    Tests of the commands set sizes and dropout, so they need only one preset of a kind.
     """
     first = {}
     for name, preset in presets.items():
@@ -59,12 +59,12 @@ def kinds(presets):
 
 
 def own_criterion(family):
-    """The flag of the criterion that models of a family need, if they need one."""
+    """The --criterion flag that models of a family need, if they need one."""
     return ["--criterion", family.criterion] if family is not None and family.criterion else []
 
 
 def encoding_of_sides(encoding):
-    """The flags that give a translation model an encoding, on both sides if it can have it."""
+    """Flags for a translation model's encoding; an encoder that cannot have it gets rotary."""
     other = ["--encoder-position-encoding", "rotary"] if causal_only(encoding) else []
     return ["--position-encoding", encoding, *other]
 
@@ -72,8 +72,8 @@ def encoding_of_sides(encoding):
 def copies(build):
     """Decorate a function that builds a model: equal calls return copies of the first model.
 
-    Calls are equal if their arguments and the state of the random numbers are.  Building takes five
-    times as long as copying.  Copies share their settings.
+    Calls are equal if their arguments and the state of the random number generator are equal.
+    Building takes five times as long as copying.  Copies share their settings.
     """
 
     @functools.lru_cache(maxsize=128)
@@ -107,12 +107,12 @@ def _parse(arch, flags, task):
 
 
 def parse(arch, *flags, task="translation"):
-    """The configuration that fairseq-train would work with."""
+    """The configuration that fairseq-train would use."""
     return copy.deepcopy(_parse(arch, flags, task))
 
 
 def model_settings(arch, *flags, task="translation"):
-    """The part of :func:`parse` that a model is built from."""
+    """The model's settings in the configuration of :func:`parse`."""
     return copy.deepcopy(_parse(arch, flags, task).model)
 
 
@@ -121,19 +121,19 @@ def build(arch, *flags):
     return models.build_model(model_settings(arch, *flags), TranslationTask())
 
 
-#: the registered attentions with feature maps, and those that can rotate them
+#: the registered attentions with feature maps, and those whose features can be rotated
 LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
 _POSITIVE = Namespace(favor_kernel="softmax", favor_epsilon=None)
 ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.is_positive(_POSITIVE)]
-# flags of other layers than the usual ones: of every registered attention, norm and feed-forward,
-# and of the rows of every layers.txt
+# flags of layers by name: of the usual ones, of every registered attention, norm and feed-forward
+# network, and of the rows of every layers.txt
 LAYERS = {
     "": [],
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
-#: encodings to test them with, as LAYER:ENCODING
+#: the layers with the encodings to test them with, as LAYER:ENCODING
 OTHER_LAYERS = [f"{name}:{'rotary' if name in ROTATING else 'none'}" for name in LINEAR]
 OTHER_LAYERS += [f"{name}:sinusoidal" for name in LINEAR]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
@@ -153,23 +153,23 @@ def tiny(name, *flags):
 
 
 def tiny_in_blocks(name):
-    """As :func:`tiny`, with blocks of a multiple of 8 tokens, which real models usually have."""
+    """A model of :func:`tiny` with blocks of a multiple of 8 tokens, as real models have."""
     return tiny(name, *_MODEL_BLOCKS.get(name.rpartition(":")[0], ()))
 
 
 def parameters_of(model):
-    """Parameters by name, without the second copies in encoder layers of fairseq 0.12.2."""
+    """Parameters by name, without the duplicates in encoder layers of fairseq 0.12.2."""
     copies = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
     return {k: p for k, p in model.named_parameters() if not copies.search(k)}
 
 
 def without_values():
-    """A context that builds models without values, where PyTorch can; for large models."""
+    """A context that, if PyTorch can, builds large models without values of parameters."""
     return torch.device("meta") if TORCH_VERSION >= (2, 0) else contextlib.nullcontext()
 
 
 def skip_without_cpu_kernels(dtype):
-    """Skip where PyTorch (before 2.1, for float16) has no such arithmetic on the CPU."""
+    """Skip the test if PyTorch cannot compute with *dtype* on the CPU (float16: before 2.1)."""
     try:
         torch.nn.functional.layer_norm(
             torch.ones(2, 2, dtype=dtype) @ torch.ones(2, 2).to(dtype), (2,)
@@ -185,14 +185,14 @@ def sentences(batch, length, seed=0):
 
 
 def padded_batch(source_length=7, target_length=9):
-    """Random tokens of 3 sentences, padded as fairseq does it: sources left, targets right."""
+    """Random tokens of 3 sentence pairs, padded as in fairseq: sources left, targets right."""
     source, target = sentences(3, source_length), sentences(3, target_length, seed=1)
     source[0, :2], target[1, -3:] = PAD, PAD
     return source, target
 
 
 def decode_in_steps(model, source, target, steps):
-    """Logits of *target* decoded with a cache that sees *steps* tokens at a time."""
+    """Logits of *target*, decoded with a cache; *steps* lists the number of tokens per call."""
     encoder_out, state, outputs, end = model.encoder(source), {}, [], 0
     for step in steps:
         end += step
@@ -202,11 +202,11 @@ def decode_in_steps(model, source, target, steps):
 
 
 def through_a_cache(layer, x, steps, padding=None):
-    """Outputs (B, T, C) of causal attention to x with a cache that sees *steps* tokens at a time.
+    """Run causal attention on x with a cache; *steps* lists the number of tokens per call.
 
     Args: padding (B, T) is True at padding.
 
-    Returns: the outputs, and the cache.
+    Returns: the outputs (B, T, C), and the cache.
     """
     state, outputs, seen = {}, [], 0
     for step in steps:
@@ -218,9 +218,9 @@ def through_a_cache(layer, x, steps, padding=None):
 
 
 def assert_causal(run, x, other, places):
-    """Outputs before each of the places keep every bit where *other* follows from there on.
+    """Assert that outputs before each place stay equal if *other* replaces x from there on.
 
-    Args: x and other (B, T, ...); run takes them and returns outputs by token.
+    Args: x and other (B, T, ...); run maps such a tensor to outputs (B, T, ...).
     """
     before = run(x)
     for place in places:
@@ -231,7 +231,7 @@ def assert_causal(run, x, other, places):
 
 @torch.no_grad()
 def last_token(model, source, target):
-    """A function that decodes the last token of *target*; the others are in the cache."""
+    """A function that decodes the last token of *target*; earlier tokens are in its cache."""
     model.eval().make_generation_fast_(need_attn=False)
     encoder_out, state = model.encoder(source, None), {}
     for length in range(1, target.size(1)):

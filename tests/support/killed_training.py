@@ -2,10 +2,10 @@
 
     python killed_training.py SEED KILLS ARGUMENT...
 
-runs ``fairseq-train ARGUMENT...`` in a fork of this process, which is killed with SIGKILL: inside a
-save, a copy, a removal or an update, or some milliseconds after its first update (but before its
-third, so that a fast machine is not done with all updates before the last kill).  Then it starts
-anew.  After so many KILLS it runs to the end.  Each moment is written to standard error.
+runs ``fairseq-train ARGUMENT...`` in a fork of this process.  The fork is killed with SIGKILL
+before, in or after a save, a copy, a removal or an update, or some milliseconds after its first
+update (but before its third, so that a fast machine cannot finish before the last kill).  Then the
+training is started again; after KILLS kills it runs to the end.  Standard error lists the kills.
 """
 
 import os
@@ -24,10 +24,10 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from fairseq_cli import train
 
-#: Functions before and after whose calls a process dies.
+#: Functions; a training is killed before or after a call of one of them.
 AROUND = [(os, "replace"), (os, "fsync"), (os, "remove")]
 AROUND += [(Trainer, "train_step"), (Trainer, "valid_step")]
-#: Functions within which it dies, each with what leaves half of the file that it wrote.
+#: Functions that a kill interrupts, each with code that leaves half of the file that it wrote.
 WITHIN = {
     (torch, "save"): lambda content, file: (file.flush(), file.truncate(file.tell() // 2)),
     (shutil, "copyfile"): lambda source, copy: os.truncate(copy, os.path.getsize(copy) // 2),
@@ -75,7 +75,7 @@ def start(cfg, moment, draw):
 
 
 def be_trained(cfg, moment, occurrence, first_update):
-    """Be fairseq-train until the n-th *occurrence* of a *moment*; does not return."""
+    """Run fairseq-train; the n-th *occurrence* of *moment* kills it.  Does not return."""
     status = 1
     try:
         die_at(moment, occurrence, first_update)

@@ -1,4 +1,4 @@
-"""Layers, feature maps and models of linear attention, small, for the tests of it."""
+"""Small layers, feature maps and models of linear attention, for tests."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def empty_state(v, features):
     return prefix_sums.KeySums(v.new_zeros(b, h, d, features), v.new_zeros(b, h, features))
 
 
-#: other forms of registered attentions: the attention, and the settings that make the form
+#: variants of registered attentions: for each, the attention and its settings
 FORMS = {
     "favor_relu": ("favor", {"favor_kernel": "relu"}),
     "favor_hyperbolic": ("favor", {"favor_kernel": "hyperbolic"}),
@@ -62,7 +62,7 @@ def feature_map(kernel, head_dim=D, **changes):
 
 
 def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
-    """A layer of its own, with or without rotary: by default, with rotated features if it can."""
+    """A layer outside of any model; *rotary* is, by default, ``features`` if possible."""
     if rotary is None:
         rotary = "features" if (kernel, "features") in every_rotation.args[1] else "none"
     rotated = "inputs" if rotary == "inputs" else "features"
@@ -75,16 +75,16 @@ def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
 
 
 def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
-    """The outputs for all tokens at once, given the features *q* and *k*."""
+    """The outputs for all tokens at once; *q* and *k* are features."""
     if causal:
         return attend_causally(q, k, v, empty_state(v, q.size(3)), epsilon, per_feature, turn)[0]
     return attend_to_state(q, summarize_keys(k, v, turn), epsilon, per_feature, turn)
 
 
 def cut(monkeypatch, layer, chunk, chunks):
-    """Give chunks so many tokens, and segments of a batch of B sentences so many chunks.
+    """Set chunks to *chunk* tokens, and segments of B sentences to *chunks* chunks.
 
-    The backward pass computes features again, as it does for large batches.
+    The backward pass then recomputes features, as it does for large batches.
     """
     monkeypatch.setattr(prefix_sums, "CHUNK", chunk)
     size = chunks * chunk * B * layer.num_heads * layer.features
@@ -94,7 +94,7 @@ def cut(monkeypatch, layer, chunk, chunks):
 
 
 def apply(layer, x, causal=False, padding=None, start=0, **more):
-    """The output for tokens *x* at the positions from *start*; padding (B, S) is True there."""
+    """The output for *x* at positions from *start* on; padding (B, S) is True at padding."""
     return attended_alone(layer, x, causal, padding, start + x.size(1), **more)
 
 

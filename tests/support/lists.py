@@ -1,4 +1,4 @@
-"""Lists of cases in text files: a line for each, with its parts between bars."""
+"""Reads lists of test cases from text files: one case per line, with fields between bars."""
 
 import re
 from importlib.util import find_spec
@@ -9,10 +9,10 @@ from fairseq_posenc import packs
 
 
 def rows_of(name: str) -> List[List[str]]:
-    """The parts of every case in the files of a name, those of packs included.
+    """The fields of every case in all files called *name* below tests/, including packs' files.
 
-    Empty lines, and lines that begin with #, are no cases.  A last part ``with PACK`` says that
-    a case needs another pack, too: it is left out where that pack was deleted.
+    Empty lines, and lines that begin with #, are skipped.  A last field ``with PACK`` means that
+    the case needs a further pack; the case is left out if that pack is not installed.
     """
     files = sorted(Path(__file__).parents[1].rglob(name))
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""The files of examples/generated_tasks, imported as a user's own module imports them."""
+"""The modules of examples/generated_tasks, under the names that ``--user-dir`` gives them."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Masked language models of random weights, built as fairseq-train does."""
+"""Masked language models with random weights, built as fairseq-train builds them."""
 
 from argparse import Namespace
 from unittest import mock
@@ -30,7 +30,7 @@ class Vocabulary(list):
 
 
 def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):
-    """A model of *arch*, built as fairseq-train does."""
+    """A model of architecture *arch* in evaluation mode."""
     flags = ["--tokens-per-sample", str(length), *own_criterion(family_of(arch)), *flags]
     cfg = model_settings(arch, *flags, task="masked_lm")
     settings = Namespace(**{"_name": "masked_lm", "tokens_per_sample": length, **settings})
@@ -50,7 +50,7 @@ def texts(batch=2, length=9):
 
 
 def padded_texts(length, *others):
-    """A text of *length* tokens, and one of each of the other lengths, padded on the right."""
+    """A text of *length* tokens, then a text of each length in *others*, padded right."""
     tokens = texts(1 + len(others), length)
     for row, end in enumerate(others, start=1):
         tokens[row, end:] = PAD
@@ -58,7 +58,7 @@ def padded_texts(length, *others):
 
 
 def masked_batch(tokens, asked, **more):
-    """A sample of texts (B, T), of which the tokens *asked* are hidden and to be predicted."""
+    """A training sample: texts (B, T) whose *asked* tokens are masked and to be predicted."""
     return {
         "net_input": {"src_tokens": tokens.masked_fill(asked, VOCABULARY.unk())},
         "target": tokens.masked_fill(~asked, PAD),
@@ -72,8 +72,8 @@ INITIALISED = ("fairseq.models.roberta.model", "fairseq_posenc.models.roberta")
 
 
 def count(arch, vocabulary=30522):
-    """Parameters of *arch* with BERT's vocabulary, or one of another size, and 512 positions."""
+    """The number of parameters of *arch* with 512 positions and, by default, BERT's vocabulary."""
     bert = [mock.patch(f"{name}.init_bert_params") for name in INITIALISED]
-    with without_values(), bert[0], bert[1]:  # BERT's start copies values
+    with without_values(), bert[0], bert[1]:  # BERT's initialisation needs values
         model = build(arch, vocabulary=Vocabulary([""] * vocabulary), length=512)
     return sum(p.numel() for p in model.parameters())

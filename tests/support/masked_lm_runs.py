@@ -1,4 +1,4 @@
-"""Corpora for masked language models, and their trainings by command; by ``pytest_plugins``."""
+"""Corpora and training commands for masked language models; a module for ``pytest_plugins``."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ CLASSIFY += ["--init-token", "0", "--separator-token", "2"]
 
 
 class Corpora(NamedTuple):
-    """Folders for fairseq-train: plain text, labelled pairs, and pairs with a number each."""
+    """Folders for fairseq-train: plain text, pairs with labels, and pairs with numbers."""
 
     text: Path
     pairs: Path
@@ -73,6 +73,6 @@ def hydra_settings(folder, data, model, flags=SHAPE):
 
 
 def written(settings, folder):
-    """The arguments that name *settings*, written down in *folder*."""
+    """Write *settings* to a file in *folder*; returns the arguments that make Hydra read it."""
     (folder / "here.yaml").write_text("# @package _global_\n" + json.dumps(settings))
     return ["--config-dir", folder, "--config-name", "here", f"hydra.run.dir={folder}"]

@@ -1,4 +1,4 @@
-"""Models of random weights: their checkpoints, their data."""
+"""Checkpoints and data of models with random weights."""
 
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Sequence
@@ -45,7 +45,7 @@ def write_model(folder: Path, *flags: str, words: Sequence[str] = WORDS) -> Path
 
 
 def translation_model(cfg: Any, data: Path, source: Sequence[str], target: Sequence[str]) -> Any:
-    """A model of random weights; its dictionaries, of these words, are written to *data*."""
+    """A random model with dictionaries of *source* and *target*, which are written to *data*."""
     sides = dictionary(source), dictionary(target)
     for side, language in zip(sides, ("en", "de")):
         side.save(str(data / f"dict.{language}.txt"))
@@ -66,9 +66,9 @@ def write_translation(
     target: Optional[Sequence[str]] = None,
     arch: str = "posenc_transformer",
 ) -> Path:
-    """Write a model of NUMBERED words, none of whose weights is a zero or a one.
+    """Write a translation model of NUMBERED words; none of its weights is 0 or 1.
 
-    The target has other words only where they are given.  Returns the file of the model.
+    *target* are other words for the target language.  Returns the path of the model.
     """
     folder.mkdir(parents=True)
     cfg: Any = parse(arch, *TINY, *flags)
@@ -108,14 +108,14 @@ TASKS = {
     ),
 }
 
-#: By task, the content of other files of its data; tests of a pack add theirs, like its tasks.
+#: The content of further data files, by task; tests of packs add entries here and to TASKS.
 FILES: Dict[str, Dict[str, str]] = {}
 
 
 def write_task_model(
     folder: Path, task: str, pairs: bool = False, segments: int = 0, **settings: Any
 ) -> Path:
-    """Write model.pt and data/ of a random model, of one of TASKS with other settings."""
+    """Write model.pt and data/ for one of TASKS; *settings* replace settings of the task."""
     arch, *flags = TASKS[task]
     cfg = parse(arch, "--position-encoding", "rotary", *flags, task=task)
     cfg.task.data = str(folder / "data")
@@ -140,7 +140,7 @@ def write_task_model(
 
 
 def pack(made: Path, out: Path, *flags: Any) -> Path:
-    """The model folder *out* of the model and the data in *made*."""
+    """Pack the model and the data of *made* into the model folder *out*."""
     words = ("pack", made / "model.pt", out, "--data", made / "data", *flags)
     assert not cli.main([str(word) for word in words])
     return out

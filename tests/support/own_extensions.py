@@ -1,4 +1,4 @@
-"""Extensions of a user's own: the complete files of docs/adding.md, and models that have them."""
+"""User-defined extensions: the complete files of docs/adding.md, and models that use them."""
 
 import contextlib
 import re
@@ -25,7 +25,7 @@ FILE = re.compile(r'^```\w+ title="([\w/.]+)"\n(.*?)^```', re.MULTILINE | re.DOT
 
 
 def files():
-    """The text of each file by its path: those on the page, and those that it links to."""
+    """The text of each file by its path: files shown on the page, and files that it links to."""
     on_page = FILE.findall((ROOT / "docs" / "adding.md").read_text(encoding="utf-8"))
     beside = (ROOT / "docs" / "mine").glob("*.py")
     return {**dict(on_page), **{f"mine/{path.name}": path.read_text("utf-8") for path in beside}}
@@ -33,7 +33,7 @@ def files():
 
 @pytest.fixture(scope="session")
 def own(tmp_path_factory):
-    """The flag with a user-dir that has everything that the page registers."""
+    """A ``--user-dir`` flag; its folder has all files of the page."""
     folder = tmp_path_factory.mktemp("own")
     for path, text in files().items():
         (folder / path).parent.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def own(tmp_path_factory):
 
 @contextlib.contextmanager
 def registries_as_before():
-    """What is registered inside of the block is removed afterwards."""
+    """Remove everything that the block registers when the block ends."""
     registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, HEADS, NORMS, models.ARCH_MODEL_REGISTRY]
     registries += [models.ARCH_MODEL_NAME_REGISTRY, models.ARCH_CONFIG_REGISTRY]
     registries += [family.presets for family in FAMILIES.values()]
@@ -65,7 +65,7 @@ def registries_as_before():
 
 
 def own_model(*flags):
-    """A model built without the cache of parsed flags, which knows nothing of registrations."""
+    """A model built without the cache of parsed flags, which would miss new registrations."""
     arguments = ["data", "--task", "translation", "--arch", "posenc_transformer", *TINY, *flags]
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     return models.build_model(Namespace(**vars(args)), TranslationTask()).eval()

@@ -1,4 +1,4 @@
-"""Model folders of every task, packed once and loaded; by ``pytest_plugins``."""
+"""Packed model folders of every task, as fixtures; a module for ``pytest_plugins``."""
 
 import functools
 import socket
@@ -24,7 +24,7 @@ MODELS = {
 
 @pytest.fixture(scope="session")
 def folder_of(once):
-    """The model folder of translation, or of a name in MODELS."""
+    """A function that returns the model folder of ``translation`` or of a name in MODELS."""
 
     def make(folder, name):
         if name == "translation":
@@ -32,7 +32,7 @@ def folder_of(once):
         else:
             task, settings = MODELS[name]
             write_task_model(folder / "made", task, **settings)
-        pack(folder / "made", folder / "packed", "--trust-subwords")  # texts are symbols
+        pack(folder / "made", folder / "packed", "--trust-subwords")  # already split
 
     return lambda name: once(f"packed-{name}", lambda folder: make(folder, name)) / "packed"
 

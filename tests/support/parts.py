@@ -1,4 +1,4 @@
-"""Encodings and kernels outside of any model, and attention by loops."""
+"""Encodings and kernels outside of any model, and attention computed with loops."""
 
 import math
 from argparse import Namespace
@@ -21,7 +21,7 @@ from fairseq_posenc.stacks import positions
 
 
 def encoding_flags(name="rotary", **changes):
-    """Options as encodings and kernels read them: the defaults of all, but for *changes*."""
+    """Options for encodings and kernels: the defaults of all flags, except for *changes*."""
     defaults = {flag.name: flag.metadata["default"] for flag in layer_flags()}
     return Namespace(**{**defaults, **changes, "position_encoding": name})
 
@@ -49,15 +49,15 @@ def places_of(length, keys=None):
 
 
 def prepared_by(layer, batch):
-    """What a stack prepares of a batch for a self-attention."""
+    """The keyword arguments that a stack prepares from a batch for a self-attention layer."""
     alone = Namespace(kinds={(0, 0): layer})
     return positions.PositionedStack.prepare(alone, batch)[0, 0]
 
 
 def attended_alone(layer, x, causal=False, padding=None, length=None, **more):
-    """The output (B, T, C) of a self-attention for the last of *length* tokens, by default all.
+    """The output (B, T, C) of a self-attention layer for x, the last T of *length* tokens.
 
-    Args: padding (B, S) is True at padding; more is given to the layer, too.
+    Args: padding (B, S) is True at padding; more are further arguments of the layer.
     """
     length = x.size(1) if length is None else length
     padding = Padding() if padding is None else positions.read_padding((padding, False))[0]
@@ -65,7 +65,7 @@ def attended_alone(layer, x, causal=False, padding=None, length=None, **more):
 
 
 def slow_attention(q, k, v, scale, allowed, bias=None):
-    """softmax(scale·q·k + bias) v by loops in float64, over the keys *allowed*[b][i][j] only.
+    """softmax(scale·q·k + bias) v in float64, by loops over the keys where *allowed* is True.
 
     Args: q (B, H, T, D), k and v (B, H, S, D), allowed (B, T, S) bool, bias (B, H, T, S) or None.
     """
@@ -86,12 +86,12 @@ def slow_attention(q, k, v, scale, allowed, bias=None):
 
 
 def storage_of(tensor):
-    """The memory of a tensor, which may be a view of a part of it."""
+    """The storage of a tensor, which may be larger than the tensor."""
     return tensor.untyped_storage() if TORCH_VERSION >= (2, 0) else tensor.storage()
 
 
 def kept(run, *parameters):
-    """Bytes that autograd keeps of *run* for its backward pass, without the parameters."""
+    """Bytes that *run* saves for its backward pass, without the parameters."""
     tensors, own = [], {storage_of(x).data_ptr() for x in parameters}
     with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
         out = run()

@@ -1,13 +1,13 @@
 """Python processes that start within milliseconds.
 
-A server makes the slow imports once and forks for every command.  It does not import the plug-in: a
-command loads that through ``--user-dir``, as a user's command does.  A second server, forked from
-the first, has loaded the plug-in already.
+A server makes the slow imports once and forks for every command.  It does not import the plug-in:
+commands load the plug-in through ``--user-dir``, as users' commands do.  A second server, forked
+from the first, has loaded the plug-in already.
 
     python preloaded.py PYTHON FOLDER ARGUMENT...
 
-does what ``python ARGUMENT...`` does, in a fork of a server that listens in FOLDER; for other
-arguments than a file or ``-m MODULE`` it starts PYTHON.
+does what ``python ARGUMENT...`` does, in a fork of a server that listens in FOLDER.  If the
+arguments begin with neither a file nor ``-m MODULE``, it starts PYTHON instead.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import socket
 import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-# what the commands import slowly; PyTorch imports the second when it builds an optimiser
+# modules that are slow to import; PyTorch imports torch._dynamo when it builds an optimiser
 IMPORTS = ["fairseq.trainer", "torch._dynamo", "fairseq.quantization_utils"]
 IMPORTS += ["fairseq.data.data_utils_fast", "fairseq.model_parallel.megatron_trainer"]
 IMPORTS += ["sacrebleu", "sacremoses", "subword_nmt.apply_bpe", "subword_nmt.learn_bpe"]
@@ -33,9 +33,10 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Fork:
-    """A command under way in a fork of the server that listens at an address.
+    """A command that runs in a fork of the server that listens at *address*.
 
-    Arguments are as after ``python``; streams are descriptors of its input, output and error.
+    *arguments* are those after ``python``; *streams* are the file descriptors of the command's
+    standard input, output and error.
     """
 
     def __init__(self, address: str, arguments: List[str], streams: Sequence[int]) -> None:
@@ -49,7 +50,7 @@ class Fork:
         self.pid = int(self.answers.readline())
 
     def wait(self, seconds: Optional[float] = None) -> int:
-        """Exit status, or minus the signal that ended it; after so many seconds it is killed."""
+        """Wait for the command (killed after *seconds*); returns its status, or minus a signal."""
         if seconds and not select.select([self.connection], [], [], seconds)[0]:
             os.kill(self.pid, signal.SIGKILL)
         with self.connection:
@@ -57,14 +58,14 @@ class Fork:
 
 
 def address_for(folder: str, arguments: List[str], program: str = "") -> str:
-    """The socket, in *folder*, of the server that has loaded the plug-in if a command loads it.
+    """The socket, in *folder*, of the server for a command: ``loaded`` if it needs the plug-in.
 
-    What the environment says of the plug-in is read when it is loaded.
+    With an environment variable for the plug-in, a command must load the plug-in itself.
 
     Args:
-        arguments: as for :class:`Fork`; ``--user-dir`` is followed by the plug-in, or by what
-            imports it.
-        program: a script that may import it, too.
+        arguments: as for :class:`Fork`; the folder after ``--user-dir`` is the plug-in or may
+          import it.
+        program: a script that may import the plug-in.
     """
     given = zip(arguments, arguments[1:])
     places = [program, *(after for word, after in given if word == "--user-dir")]
@@ -75,7 +76,7 @@ def address_for(folder: str, arguments: List[str], program: str = "") -> str:
 
 
 def _imports_plug_in(place: str) -> bool:
-    """Whether a script, or a module of a folder, mentions the plug-in."""
+    """Whether a script, or a Python file of a folder, contains the plug-in's name."""
     files = [place] if os.path.isfile(place) else []
     if os.path.isdir(place):
         files = [os.path.join(place, name) for name in os.listdir(place) if name.endswith(".py")]
@@ -87,7 +88,7 @@ def _imports_plug_in(place: str) -> bool:
 
 
 def main() -> None:
-    """Stand in for ``python``: give the standard streams to a fork and end as it does."""
+    """Replace ``python``: pass the standard streams to a fork and end with its status."""
     python, folder, *arguments = sys.argv[1:]
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
         os.execv(python, [python, *arguments])
@@ -102,11 +103,11 @@ def main() -> None:
 
 
 def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
-    """Answer requests until the standard input is closed; what still runs then is killed.
+    """Answer requests until standard input is closed; commands that still run are then killed.
 
     Args:
-        plain: listens for commands that load the plug-in themselves, or not at all.
-        loaded: listens for those of the second server, which has loaded it.
+        plain: listens for commands that load the plug-in themselves or do not need it.
+        loaded: listens for commands that the second server, with the plug-in, runs.
         user_dir: the folder of the plug-in.
     """
     import quick_hydra
@@ -123,7 +124,7 @@ def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
         sys.modules["fairseq"].utils.import_user_module(argparse.Namespace(user_dir=user_dir))
         _compose("posenc_transformer")
     gc.collect()
-    gc.freeze()  # none of this is ever garbage, and forks share its pages
+    gc.freeze()  # nothing loaded so far becomes garbage, and forks share its memory pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection = listener.accept()[0]
@@ -134,7 +135,7 @@ def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
 
 
 def _compose(architecture: str) -> None:
-    """Let Hydra compose the settings of a training, for which it imports its plug-ins."""
+    """Make Hydra compose training settings once, so that its plug-ins are imported."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -145,7 +146,7 @@ def _compose(architecture: str) -> None:
 
 
 def _attend(connection: socket.socket) -> None:
-    """Be the parent of the command that is asked for."""
+    """Fork the requested command, send its process number and its status, and exit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     files = connection.recvmsg(1, socket.CMSG_SPACE(3 * 4))[1]
     streams = array.array("i", files[0][2])
@@ -166,7 +167,7 @@ def _attend(connection: socket.socket) -> None:
 
 
 def _become(request: Dict[str, Any], streams: List[int]) -> None:
-    """Turn a fork of the server into the command."""
+    """Turn this fork of the server into the requested command; does not return."""
     import atexit
     import logging
 
@@ -202,7 +203,7 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)
         status = 1
-    # as at the end of Python, without taking all modules apart
+    # what Python does at its end, except for tearing down modules
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

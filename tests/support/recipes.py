@@ -1,4 +1,4 @@
-"""What the tests of the recipes share: running their scripts and reading what they print."""
+"""Helpers for tests of the recipes: run their scripts and read their output."""
 
 import importlib
 import io
@@ -21,7 +21,7 @@ WMT14 = EXAMPLES / "wmt14_en_de"
 
 
 def environment():
-    """Variables for a script: this Python first, outside of any Slurm job, with one thread."""
+    """Environment variables for a script: this Python first in PATH, no Slurm job, one thread."""
     path = [programs(), os.path.dirname(sys.executable), os.environ["PATH"]]
     outside = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
     return {**outside, "PATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
@@ -36,7 +36,7 @@ def recipe_module(folder: str, name: str) -> ModuleType:
 
 
 def bash(script, *arguments, cwd, timeout=300, **variables):
-    """Run a script, by its path or by its name in the WMT14 recipe."""
+    """Run a script; *script* is its absolute path, or its name in the WMT14 recipe."""
     return subprocess.run(
         ["bash", str(WMT14 / script), *map(str, arguments)],
         cwd=cwd,
@@ -48,14 +48,14 @@ def bash(script, *arguments, cwd, timeout=300, **variables):
 
 
 def succeed(script, *arguments, cwd, **more):
-    """Run a script as :func:`bash` does; it must not fail."""
+    """Run a script as :func:`bash` does; the script must not fail."""
     result = bash(script, *arguments, cwd=cwd, **more)
     assert result.returncode == 0, result.stdout[-1000:] + result.stderr[-3000:]
     return result
 
 
 def error_of(function, *args):
-    """The message, of one line, with which *function* ends."""
+    """The one-line error message with which *function* exits."""
     with pytest.raises(SystemExit) as caught:
         function(*args)
     message = str(caught.value)
@@ -73,7 +73,7 @@ def flags_of(command):
 
 
 def stand_ins(folder, bodies):
-    """Write programs that stand in for others, by their names; returns their folder."""
+    """Write a shell script for each name in *bodies*; returns the folder, to be put in PATH."""
     folder.mkdir(exist_ok=True)
     for name, body in bodies.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
@@ -82,7 +82,7 @@ def stand_ins(folder, bodies):
 
 
 def stub_arguments(script, *arguments, cwd, posenc=f"echo {USER_DIR[1]}", **variables):
-    """The arguments of each fairseq-train that a script runs; *posenc* stands in for its tools."""
+    """Arguments of a script's fairseq-train calls; the code *posenc* replaces fairseq-posenc."""
     calls = cwd / "calls"
     calls.write_text("")
     train = 'printf "%s\\n" "$@" . >>"$CALLS"'
@@ -93,7 +93,7 @@ def stub_arguments(script, *arguments, cwd, posenc=f"echo {USER_DIR[1]}", **vari
 
 
 def made_up_run(folder, name, values):
-    """The log of a run: *values* has the scores after each epoch, by name."""
+    """Write the log of a run; *values* maps names of scores to the values after each epoch."""
     (folder / name).mkdir(parents=True)
     lines = ["INFO | something else"]
     for epoch, after in enumerate(zip(*values.values()), 1):
@@ -103,7 +103,7 @@ def made_up_run(folder, name, values):
 
 
 def archive(files):
-    """The bytes of a .tgz with these contents by name."""
+    """The bytes of a .tgz; *files* maps names to contents."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as tar:
         for name, content in files.items():
@@ -114,13 +114,13 @@ def archive(files):
 
 
 def write(path, lines):
-    """Write a text with line feeds and return its path."""
+    """Write *lines*, each ended by a line feed; returns the path."""
     path.write_bytes("".join(line + "\n" for line in lines).encode())
     return str(path)
 
 
 def run_page(blocks, folder, **variables):
-    """Run the blocks of a page one after the other in a folder; returns what they print."""
+    """Run the code blocks of a page, in order, in a folder; returns their standard output."""
     found = subprocess.run(
         ["bash", "-euc", "".join(blocks)],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Checkpoints as fairseq-train writes them, of a few tensors."""
+"""Checkpoints with a few tensors, in the form in which fairseq-train writes them."""
 
 import argparse
 import itertools
@@ -7,7 +7,7 @@ UPDATES = itertools.count(100)
 
 
 def state_with(model, updates=None, **flags):
-    """Build a checkpoint as fairseq-train writes it for an architecture with argparse flags."""
+    """A checkpoint such as fairseq-train writes for an architecture with argparse flags."""
     updates = next(UPDATES) if updates is None else updates
     run = {"lr": [0.1], "save_dir": "checkpoints", "left_pad_source": True, "adam_eps": 1e-8}
     model_flags = {

@@ -1,4 +1,4 @@
-"""Flags of every kind of attention to some keys."""
+"""Flags of every kind of sparse attention."""
 
 import pytest
 import torch
@@ -10,17 +10,17 @@ KERNELS = {
     "window": [*LOCAL, "6,4"],
     "global": [*LOCAL, "34", "--local-global-tokens", "3"],
     "dilated": [*LOCAL, "6", "--local-dilation", "3", "--local-global-tokens", "1"],
-    **{name: flags.split() for name, flags in rows_of("sparse_layers.txt")},  # those of packs
+    **{name: flags.split() for name, flags in rows_of("sparse_layers.txt")},  # kernels of packs
 }
 
 
 def registered(*names):
-    """The mark that runs a test for each of these kernels that is registered."""
+    """A mark that runs a test once for each of the *names* that is a registered kernel."""
     return pytest.mark.parametrize("kernel", [name for name in names if name in KERNELS])
 
 
 def golden_layer(ref, attention):
-    """A layer with the projections of a reference, which has none after attention."""
+    """A layer with a reference's weights; its output projection is the identity."""
     size = ref["inputs"]["x"].size(2) // ref["config"]["heads"]
     layer = kernel_of(attention, head_dim=size, **ref["config"])
     for name, value in ref["state_dict"].items():

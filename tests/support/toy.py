@@ -1,4 +1,4 @@
-"""Toy data and trained toy models; by ``pytest_plugins``."""
+"""Toy data and trained toy models, as fixtures; a module for ``pytest_plugins``."""
 
 import random
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ TEST_SIZES = (24, 9)
 
 @dataclass(frozen=True)
 class Toy:
-    """Toy data: sentences of ``a``-words and their reversal in ``b``-words, with alignments.
+    """Toy data: sentences of ``a``-words, their reversals in ``b``-words, and alignments.
 
     Args:
-        text: folder with train, valid and one test set for each of TEST_SIZES.
-        separate: binarised for fairseq-train, with a dictionary for each side.
-        joined: binarised with one dictionary for both sides, and with alignments.
-        empty: binarised with that dictionary, without a line to train on.
-        long: binarised with that dictionary, with lines of up to 60 words to validate on.
+        text: folder with train, valid and a test set of each size in TEST_SIZES.
+        separate: binarised for fairseq-train, with a dictionary for each language.
+        joined: binarised with one dictionary for both languages, and with alignments.
+        empty: binarised with the dictionary of *joined*; its training set is empty.
+        long: binarised with the dictionary of *joined*; validation lines have up to 60 words.
     """
 
     text: Path
@@ -44,7 +44,7 @@ def _write_pairs(prefix: Path, count: int, draw: random.Random, longest: int = 9
 
 @pytest.fixture(scope="session")
 def toy(once: Any) -> Toy:
-    """Toy data, through fairseq-preprocess."""
+    """Toy data, binarised by fairseq-preprocess."""
     folder = once("toy", lambda folder: _make(_toy(folder)))
     return _toy(folder)
 
@@ -87,5 +87,5 @@ STOCK = ["--arch", "transformer", *shape(1, 8, 8, 2)]
 
 @pytest.fixture(scope="session")
 def stock(toy: Toy, once: Any) -> Path:
-    """The checkpoint of a stock model after an epoch of the joined data."""
+    """The checkpoint of a stock model after one epoch on the joined data."""
     return once("stock", lambda folder: train(toy.joined, folder, *STOCK)) / "checkpoint_last.pt"

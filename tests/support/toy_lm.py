@@ -1,4 +1,4 @@
-"""A small corpus and trained language models, through fairseq's commands; by ``pytest_plugins``."""
+"""A small corpus and trained language models, as fixtures; a module for ``pytest_plugins``."""
 
 import re
 
@@ -15,7 +15,7 @@ BLOCKS = [*TASK, "--tokens-per-sample", str(LENGTH)]
 
 @pytest.fixture(scope="session")
 def corpus(toy, once):
-    """Folder for fairseq-train, with the texts train and valid; test is valid."""
+    """A binarised text for fairseq-train; its test set is the same as its validation set."""
 
     def make(folder):
         for name in ("train", "valid"):
@@ -35,7 +35,7 @@ def train_lm(data, folder, arch, *flags):
 
 @pytest.fixture(scope="session")
 def trained_lm(corpus, once):
-    """Gives the checkpoint of a model with an encoding after three epochs."""
+    """A function that returns a checkpoint with an *encoding* after three epochs."""
 
     def checkpoint(encoding):
         flags = ["--position-encoding", encoding, "--max-epoch", "3"]
@@ -47,19 +47,18 @@ def trained_lm(corpus, once):
 
 
 def eval_lm(data, checkpoint, *flags):
-    """Run fairseq-eval-lm; it may fail."""
+    """Run fairseq-eval-lm, which may fail."""
     usual = ["--path", checkpoint, "--cpu", "--num-workers", "0", *BLOCKS, "--max-tokens", "200"]
     return run("eval_lm", data, *USER_DIR, *usual, *flags)
 
 
 def perplexity(finished):
-    """The perplexity that fairseq-eval-lm prints."""
     assert finished.status == 0, finished.err[-2000:]
     return float(re.findall(r"Perplexity: (\S+)", finished.out + finished.err)[-1])
 
 
 def continued(data, checkpoint, prompts, *flags, batch=1):
-    """What fairseq-interactive writes after the *prompts*, by their number."""
+    """The continuations that fairseq-interactive writes for *prompts*, by prompt number."""
     search = ["--beam", "2", "--max-len-b", "12", "--cpu", *TASK]
     sizes = ["--buffer-size", batch, "--batch-size", batch]
     arguments = [data, *USER_DIR, "--path", checkpoint, *search, *sizes, *flags]

@@ -1,4 +1,4 @@
-"""Checkpoints of random parameters, as the released code of TUPE writes them."""
+"""Checkpoints with random parameters, in the form in which TUPE's released code writes them."""
 
 from argparse import Namespace
 
@@ -12,12 +12,12 @@ ARGS = {
     **{"encoder_attention_heads": 2, "activation_fn": "gelu", "encoder_normalize_before": False},
     **{"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.0, "max_positions": 20},
 }
-# flags of the released model that args may leave out
+# ARGS, and further flags of the released model, which a checkpoint may lack
 FLAGS = {"pooler_activation_fn": "tanh", "max_rel_pos": 128, "attn_scale_factor": 2, **ARGS}
 
 
 def released(relative=True, embedding_norm=True, before=False, early=False, heads=()):
-    """Random parameters of a released model, by their names."""
+    """Random parameters of a model, under the names that the released code uses."""
     stack = "decoder.sentence_encoder."
     size = len(SPECIAL) + len(WORDS) + 1
     embedding = torch.randn(size, 16)
@@ -58,7 +58,7 @@ def released(relative=True, embedding_norm=True, before=False, early=False, head
 
 
 def write(folder, state, args=None, **more):
-    """A checkpoint with its dictionary, as fairseq 0.9 leaves them."""
+    """Write a checkpoint and its dictionary as fairseq 0.9 writes them."""
     folder.mkdir(exist_ok=True)
     content = {"args": Namespace(**{**ARGS, **(args or {})}), "model": state, **more}
     torch.save(content, folder / "checkpoint.pt")

@@ -1,4 +1,4 @@
-"""What a training takes over from the checkpoint of another model, and what it leaves out."""
+"""Checks which tensors a training takes over from another model's checkpoint."""
 
 import re
 
@@ -9,13 +9,13 @@ FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-l
 
 
 def starting_from(checkpoint, by):
-    """Flags for one update with a learning rate of zero, so that the saved model is the first."""
+    """Flags to start from *checkpoint* and save it unchanged, after an update with rate zero."""
     fresh = FRESH if by == "--restore-file" else []
     return [by, checkpoint, *fresh, "--lr", "0", "--max-update", "1"]
 
 
 def carried_over(log, checkpoint, folder):
-    """What the log lists as left out and as new; all else is unchanged, and listed as taken."""
+    """Tensors logged as left out, and as new; the others must be unchanged and logged as taken."""
     said = log.out + log.err
     left_out = sorted(re.findall(r"warm start: left out (\S+)", said))
     new = sorted(re.findall(r"warm start: (\S+) \(.*\) starts untrained", said))

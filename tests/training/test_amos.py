@@ -1,4 +1,4 @@
-"""--optimizer amos: the paper's algorithm, resuming, and what a user can get wrong."""
+"""--optimizer amos: the paper's algorithm, resuming, and error messages."""
 
 import math
 import sys
@@ -50,7 +50,7 @@ def test_steps_are_those_of_the_paper(momentum):
         parameter.grad = gradient.clone()
         optimizer.step()
     expected = algorithm(start, gradients, 0.3, 0.98, momentum, 0.5, 0.4, 1e-18)
-    assert (parameter.detach() - start).abs().max() > 0.2  # it went somewhere
+    assert (parameter.detach() - start).abs().max() > 0.2  # it has moved
     torch.testing.assert_close(parameter.detach().double(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -76,7 +76,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_half_precision_keeps_tensors_apart():
-    """What fairseq asks before it joins all parameters to one for ``--fp16``, on a GPU only."""
+    """With --fp16 on a GPU, fairseq reads ``supports_flat_params`` and may join all parameters."""
     optimizer = build_optimizer(settings(), [torch.nn.Parameter(torch.ones(3, 2))])
     with pytest.raises(UsageError, match="--optimizer amos: .*--fp16-no-flatten-grads"):
         optimizer.supports_flat_params  # noqa: B018

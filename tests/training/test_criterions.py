@@ -1,4 +1,4 @@
-"""The scores of sentence_prediction_metrics: their formulas, whole sets, several workers."""
+"""Scores of --criterion sentence_prediction_metrics: formulas, whole sets, several workers."""
 
 import math
 import sys
@@ -29,7 +29,7 @@ pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-l
 
 
 def by_hand(name, predictions, targets, positive):
-    """The scores from their definitions, over pairs counted one by one."""
+    """A score by its definition, with loops over predictions and targets."""
     pairs = Counter((p == positive, t == positive) for p, t in zip(predictions, targets))
     tp, fp, fn, tn = (
         pairs[key] for key in ((True, True), (True, False), (False, True), (False, False))
@@ -150,7 +150,7 @@ TASK = [
 
 
 def scores(finished, *names):
-    """Scores after every epoch, in one dictionary an epoch."""
+    """The scores after each epoch, in one dictionary per epoch."""
     assert finished.status == 0, finished.err[-2000:]
     return [{n: float(e[f"valid_{n}"]) for n in names} for e in finished.entries("valid")]
 
@@ -165,7 +165,7 @@ def test_two_workers_score_what_one_does_and_so_does_validate(corpora, tmp_path)
     flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "long"]
     saved = ["--update-freq", "2", "--save-dir", tmp_path]
     alone = run("train", *arguments(data, *flags, *saved))
-    # of three batches, so that one worker repeats one
+    # validation has three batches, so one worker repeats a batch
     group = ["--max-epoch", "4", *TASK, *flags, "--batch-size-valid", "5"]
     first = train_together(data, tmp_path / "two", *group)
     for one, two in zip(scores(alone, *names), scores(first, *names)):

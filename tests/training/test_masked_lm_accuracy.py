@@ -1,4 +1,4 @@
-"""--criterion masked_lm_accuracy: fairseq's loss, and the share of tokens predicted right."""
+"""--criterion masked_lm_accuracy: fairseq's loss, and the share of correct predictions."""
 
 from argparse import Namespace
 
@@ -19,7 +19,7 @@ def criterion(name):
 
 
 def batch(size, length, share):
-    """Sentences in which a *share* of the tokens is to be predicted; the first one is padded."""
+    """Sentences with a *share* of tokens to predict; the first sentence is padded."""
     tokens = texts(size, length)
     tokens[0, -3:] = PAD
     asked = (torch.rand(tokens.shape) < share) & tokens.ne(PAD)
@@ -37,7 +37,7 @@ def test_accuracy_is_that_of_all_tokens_to_predict():
         logits = model(**sample["net_input"])[0].detach()
         best = logits.argmax(-1)
         helped = (torch.rand(best.shape) < 0.3) & sample["target"].ne(PAD)
-        sample["target"][helped] = best[helped]  # on its own such a model is never right
+        sample["target"][helped] = best[helped]  # a random model is never correct
         loss, size, output = ours(model, sample)
         expected, expected_size, _ = stock(model, sample)
         assert torch.equal(loss, expected) and size == expected_size
@@ -67,7 +67,7 @@ def test_the_reciprocal_rank_is_of_evaluation_alone():
 
 @pytest.mark.parametrize("on_a_gpu", [False, True])
 def test_a_batch_without_masked_tokens_counts_nothing(on_a_gpu):
-    """fairseq then predicts every token, on a GPU as a list of them; none may count."""
+    """If no token is masked, fairseq predicts all (on a GPU, as a flat list); none may count."""
     sample, model = batch(2, 9, 0.0), tiny("rotary").eval()
     if on_a_gpu:
         every = torch.ones(2, 9, dtype=torch.bool)

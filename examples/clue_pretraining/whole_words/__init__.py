@@ -1,4 +1,4 @@
-"""``--user-dir`` of this recipe: fairseq_posenc, and ``--mask-whole-words`` for its symbols."""
+"""``--user-dir`` of this recipe: fairseq_posenc, and a ``--bpe`` for ``--mask-whole-words``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
-import fairseq_posenc  # noqa: F401  importing it registers it
+import fairseq_posenc  # noqa: F401  the import registers the plug-in
 
 NAME = "marked_pieces"
 MARK = "##"
@@ -14,18 +14,18 @@ MARK = "##"
 
 @dataclass
 class MarkedPiecesConfig(FairseqDataclass):
-    """No settings: the mark is part of the symbol."""
+    """No settings, because the mark is part of each symbol."""
 
 
 @register_bpe(NAME, dataclass=MarkedPiecesConfig)
 class MarkedPieces:
-    """Finds beginnings of words, and joins the symbols of marked.py to words."""
+    """Says which symbols begin words, and joins the symbols of marked.py into words."""
 
     def __init__(self, cfg: Any) -> None:
         pass
 
     def is_beginning_of_word(self, symbol: str) -> bool:
-        """True if a symbol of the dictionary is the first of its word."""
+        """True if a symbol of the dictionary begins a word."""
         return not symbol.startswith(MARK)
 
     def decode(self, line: str) -> str:

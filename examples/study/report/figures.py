@@ -1,4 +1,4 @@
-"""Figures of a report, by seaborn, as SVG files; no figure tells systems apart by colour alone."""
+"""Plots of a report as SVG files, by seaborn; no plot distinguishes systems by colour alone."""
 
 from pathlib import Path
 from typing import Any, Optional, Tuple
@@ -12,7 +12,7 @@ from runs import Measure
 from seeds import interval
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "fairseq_posenc"  # the same figure is the same file
+matplotlib.rcParams["svg.hashsalt"] = "fairseq_posenc"  # equal figures become equal files
 FRONT, BACK, BASELINE = "#0072b2", "#bbbbbb", "#d55e00"
 
 
@@ -26,11 +26,11 @@ def save(figure: Any, path: Path) -> None:
 def dots(
     scores: pd.DataFrame, summary: pd.DataFrame, measure: Measure, baseline: str, path: Path
 ) -> None:
-    """The mean of each system with its 95 % interval by Student's t, and every seed.
+    """Plot the mean of each system with its 95 % interval by Student's t, and every seed.
 
     Args:
         scores: columns ``system``, ``seed`` and ``score``.
-        summary: by system, in the order of the rows.
+        summary: a row for each system, in the order of the plot's rows.
     """
     order = list(summary.index)
     figure, axes = plt.subplots(figsize=(7.5, 0.8 + 0.28 * len(order)))
@@ -41,7 +41,7 @@ def dots(
     )
     if baseline in summary.index:
         axes.axvline(summary.loc[baseline, "mean"], color=BASELINE, linestyle="--", linewidth=1)
-    # intervals far wider than the scores are cut at the edge
+    # cut intervals that are far wider than the scores
     values = scores.score.to_numpy()
     room = 0.15 * (np.ptp(values) or abs(values[0]) or 1)
     axes.set_xlim(values.min() - room, values.max() + room)
@@ -58,13 +58,13 @@ def panels(
     mark: Optional[float] = None,
     spread: Any = ("pi", 100),
 ) -> None:
-    """A panel for each system: its mean and range over the seeds, in front of all other means.
+    """Plot a panel per system: its mean and range over the seeds, in front of all other means.
 
     Args:
         data: columns ``system``, ``seed``, ``x`` and ``y``.
         label: the label of the x axis.
-        mark: a place of the x axis with a dotted line.
-        spread: what is drawn around the mean instead of the range, as seaborn's ``errorbar``.
+        mark: an x value to mark with a dotted line.
+        spread: seaborn's ``errorbar``; by default the range over the seeds.
     """
     grid = sns.relplot(
         data=data, x="x", y="y", col="system", col_wrap=4, kind="line", height=1.7, aspect=1.2,
@@ -85,20 +85,20 @@ def panels(
         if mark is not None:
             axes.axvline(mark, color="black", linestyle=":", linewidth=0.8)
         axes.set(xscale=scales[0], yscale=scales[1])
-        if scales[0] == "log":  # the positions are few, and each one is named
+        if scales[0] == "log":  # there are few x values; label each
             axes.set_xticks(ticks, [f"{x:g}" for x in ticks], size=6)
             axes.set_xticks([], minor=True)
         if scales[1] == "log":
             axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_formatter("{x:g}")
-    if data.y.max() > far > data.y.min():  # curves that start or end far above are cut
+    if data.y.max() > far > data.y.min():  # cut curves that start or end far above
         grid.set(ylim=(None, far))
     grid.set_titles("{col_name}").set_axis_labels(label, "")
     save(grid.figure, path)
 
 
 def heat_map(values: pd.DataFrame, path: Path) -> None:
-    """A map with the number in each cell, tasks by systems."""
+    """Plot a heat map with a number in each cell; rows are tasks, columns systems."""
     size = (1.9 + 0.45 * len(values.columns), 1.3 + 0.3 * len(values))
     figure, axes = plt.subplots(figsize=size)
     sns.heatmap(

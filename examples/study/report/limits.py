@@ -1,4 +1,4 @@
-"""What a reader must know before believing a study: search, sizes, and an unfinished training."""
+"""The weaknesses of a study that its report has to state, such as unfinished training."""
 
 from statistics import mean
 from typing import Dict, List, Optional
@@ -6,23 +6,23 @@ from typing import Dict, List, Optional
 from runs import Run, Study
 from writing import markdown, names, number, plural
 
-_ALIKE = 5.0  # percent by which sizes may differ without a warning
+_ALIKE = 5.0  # sizes may differ by this many percent without a warning
 
 
 def relative_sizes(study: Study) -> Dict[str, float]:
-    """The parameters of each system minus the baseline's, in percent of the baseline's."""
+    """By how many percent each system has more parameters than the baseline."""
     sizes = {name: study.of(name)[0]["parameters"] for name in study.systems}
     base = sizes.get(study.baseline)
     return {name: 100 * size / base - 100 for name, size in sizes.items()} if base else {}
 
 
 def percent(value: Optional[float]) -> str:
-    """A share with its sign."""
+    """A percentage with its sign."""
     return "–" if value is None else f"{value:+.1f}%".replace("-", "−")
 
 
 def shortcomings(study: Study) -> List[str]:
-    """What a reader must know before believing the results, in a sentence or two each."""
+    """The weaknesses of a study, in a sentence or two each."""
     told = []
     failed = [run for run in study.runs if run["status"] != "done"]
     if failed or study.missing():
@@ -34,21 +34,21 @@ def shortcomings(study: Study) -> List[str]:
         lost = [f"{run['system']}, seed {run['seed']}" for run in study.diverged(measure.name)]
         if lost:
             told.append(
-                f"No finite {measure.label}: {'; '.join(lost)}. The comparison is made without, "
-                "which is to the advantage of systems whose training diverges."
+                f"No finite {measure.label}: {'; '.join(lost)}. The comparison leaves these runs "
+                "out, which favours systems whose training diverges."
             )
     relative = relative_sizes(study)
     far = max(relative, key=lambda name: abs(relative[name]), default="")
     if far and abs(relative[far]) >= _ALIKE:
         told.append(
-            f"The budget is the same, the size is not: {far} has {percent(relative[far])} "
-            f"parameters against {study.baseline}."
+            f"The budget is the same, but sizes differ: {far} has {percent(relative[far])} "
+            f"parameters compared with {study.baseline}."
         )
     return [*told, *_of_search(study), *_unfinished(study)]
 
 
 def _unfinished(study: Study) -> List[str]:
-    """How far the loss still fell after three quarters of the updates, or shortly before."""
+    """How far the loss fell from about three quarters of the updates to the end."""
     falls: Dict[str, float] = {}
     place = (0, 0)
     for name in study.systems:
@@ -68,7 +68,7 @@ def _unfinished(study: Study) -> List[str]:
 
 
 def tried(study: Study) -> Dict[str, Dict[str, List[float]]]:
-    """The losses of each seed of the search, by system and value."""
+    """The losses of the search, one for each seed, by system and value."""
     found = {}
     for name, by_setting in (study.plan.get("tried") or {}).items():
         # older studies, whose searches had one seed, have a number instead of a list
@@ -78,14 +78,14 @@ def tried(study: Study) -> Dict[str, Dict[str, List[float]]]:
 
 
 def _of_search(study: Study) -> List[str]:
-    """Systems whose best value is the smallest or largest, or was lucky in the search."""
+    """Warnings about the search: best values at its edges, or chosen by luck."""
     flag, values = next(iter((study.plan.get("search") or {}).items()), ("", []))
     best = {name: lowest(one) for name, one in tried(study).items() if one}
     told = []
     try:
         known = sorted(map(float, [*values, *study.plan.get("search_edges", [])]))
         at_edge = [name for name in best if float(best[name]) in (known[0], known[-1])]
-    except (ValueError, IndexError):  # words have no order
+    except (ValueError, IndexError):  # values that are not numbers have no order
         known, at_edge = [], []
     if at_edge and len(known) > 1:
         told.append(
@@ -101,11 +101,11 @@ def _of_search(study: Study) -> List[str]:
     if lucky:
         told.append(
             f"For {len(lucky)} of {len(best)} systems the validation loss over all seeds is higher "
-            f"than another {flag} reached in the search: the choice may have been luck."
+            f"than the loss of another {flag} in the search: the choice may have been luck."
         )
     first = study.measures[0].name if study.measures else ""
     if best and first in ("loss", "perplexity") and not study.plan.get("subset"):
-        told.append(f"The text that is scored has also chosen {flag}.")
+        told.append(f"The scored text also served to choose {flag}.")
     return told
 
 
@@ -115,20 +115,20 @@ def lowest(by_value: Dict[str, List[float]]) -> str:
 
 
 def search(study: Study) -> str:
-    """The values that were tried, and which systems took each."""
+    """The values and seeds of the search, in a sentence."""
     if not any(tried(study).values()):
         return ""
     flag, values = next(iter(study.plan["search"].items()))
     seeds, edges = study.plan.get("search_seeds", 1), study.plan.get("search_edges")
-    # studies of version 0.2 have the number of the seeds
+    # studies of version 0.2 have a number of seeds instead of a list
     told = plural(seeds, "seed") if isinstance(seeds, int) else f"seeds {names(seeds)}"
-    more = f", and {' or '.join(edges)} where the best was next to it" if edges else ""
+    more = f", and {' or '.join(edges)} if the best was next to it" if edges else ""
     return markdown(
-        f"Search: each system tried {flag} {names(values)} with {told}{more}; its flags have the "
+        f"Search: each system tried {flag} {names(values)} with {told}{more}; its runs have the "
         "value with the lowest validation loss."
     )
 
 
 def curve(key: str, run: Run) -> Dict[int, float]:
-    """One loss of a run by update."""
+    """The loss *key* of a run, keyed by update."""
     return {point["update"]: point[key] for point in run["curve"] if key in point}

@@ -1,10 +1,10 @@
-"""Write the report of a study, into the folder ``report`` of the study.
+"""Write the report of a study into the study's folder ``report``.
 
     python examples/study/report/report.py runs/multi30k
 
-Makes ``report.md`` with its ``figures``; ``results.csv`` with a row for each run;
-``differences.csv`` with the tests of all pairs of systems; and ``results.tex``.  An earlier report
-is replaced.
+Makes ``report.md`` and its ``figures``, ``results.csv`` with a row for each run,
+``differences.csv`` with the tests of all pairs of systems, and ``results.tex``, and replaces an
+earlier report.
 """
 
 import argparse
@@ -23,22 +23,22 @@ from seeds import LEVEL, Comparison, Difference, compare, seeds_for
 from sentences import sentence_tests
 from writing import Table, capitalised, ends, markdown, names, number, p_value, plural
 
-MOST_SEEDS = 1000  # larger numbers of seeds are not printed
+MOST_SEEDS = 1000  # larger numbers of seeds are printed as > 1000
 METHOD = (
-    "Differences have t-tests in the additive model of systems and seeds, with the error pooled "
-    "over all systems and Holm's correction over all pairs; “pair alone” is the paired t-test, not "
-    "corrected."
+    "Differences are tested by t-tests in the additive model of systems and seeds, with an error "
+    "pooled over all systems, and Holm's correction over all pairs; “pair alone” is the paired "
+    "t-test without correction."
 )
 Comparisons = Dict[str, Comparison]
 SentenceTests = Tuple[Dict[str, Dict[str, str]], List[str]]
 
 
 def overall(study: Study, found: Comparisons, intervals: bool = True) -> Table:
-    """All measures of all systems, the best of the first measure on top.
+    """A table of all measures of all systems, sorted by the first measure, the best on top.
 
     Args:
-        intervals: shows intervals, and on the first measure the difference from the baseline;
-            otherwise standard deviations.
+        intervals: whether to show intervals, and differences from the baseline on the first
+            measure, instead of standard deviations.
     """
     first = found[study.measures[0].name].summary.index
     order = [*first, *(name for name in study.systems if name not in first)]
@@ -88,13 +88,13 @@ def _cell(comparison: Comparison, system: str, intervals: bool) -> str:
 
 
 def best_of(comparison: Comparison) -> List[str]:
-    """The systems whose mean, rounded as the report shows it, equals the best mean."""
+    """The systems whose mean, rounded as in the report, equals the best mean."""
     means = comparison.summary["mean"].map(number)
     return [str(name) for name in means.index[means == means.iloc[0]]]
 
 
 def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
-    """The best system on one measure, and what is separable from it and from the baseline."""
+    """Sentences: the best system, and which systems are separable from it and the baseline."""
     best, *ties = best_of(comparison)
     who = f"{names([best, *ties])} share" if ties else f"{best} has"
     told = [
@@ -103,8 +103,8 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
     ]
     if len(comparison.summary) > 1 and not comparison.letters and not comparison.assumed:
         told.append(
-            "With one seed it cannot be told whether the systems differ or the seeds: repeat with "
-            "two or more."
+            "One seed cannot show whether the systems differ or only the seeds: repeat with two or "
+            "more."
         )
     asked = {best: {0: "Not separable from it"}}
     if best != baseline and baseline in comparison.summary.index:
@@ -120,7 +120,7 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
 
 
 def doubts(study: Study, found: Comparisons) -> List[str]:
-    """The measures whose scores speak against what the pooled test assumes."""
+    """A sentence on measures whose scores contradict the assumptions of the pooled test, if any."""
     doubted = [
         measure.label
         for measure in study.measures
@@ -128,16 +128,16 @@ def doubts(study: Study, found: Comparisons) -> List[str]:
     ]
     return [
         "The test assumes that systems vary alike, with normal errors; Levene's or Shapiro's test "
-        f"(p < {LEVEL}) speaks against it for {names(doubted)}: these have no letters, and no "
-        "tests but those of each pair alone, not corrected."
+        f"(p < {LEVEL}) speaks against it for {names(doubted)}: these have no letters, and "
+        "only uncorrected tests of each pair alone."
     ][: len(doubted)]
 
 
 def differences(study: Study, found: Comparisons, tests: Dict[str, SentenceTests]) -> pd.DataFrame:
     """A row for each measure and pair of systems.
 
-    The last columns say in how many seeds a test on the sentences finds a difference from the
-    baseline; ``seeds_needed`` says how many seeds a pair that is not separable needs.
+    The last columns say in how many seeds a test on sentences finds a difference from the
+    baseline; ``seeds_needed`` is the number of seeds that would separate an inseparable pair.
     """
     rows = []
     for measure, comparison in found.items():
@@ -155,16 +155,16 @@ def differences(study: Study, found: Comparisons, tests: Dict[str, SentenceTests
 
 
 def _needed(one: Difference) -> str:
-    """The number of seeds that would separate a pair that is not separable."""
+    """The number of seeds that would separate a pair; empty if it is separable."""
     if one.separable or not one.deviation or not one.mean:
         return ""
     effect = abs(one.mean) / one.deviation
-    # with so small an effect the search for the number would be long
+    # finding the number for so small an effect would take long
     return "> 1000" if effect < 0.08 or (n := seeds_for(effect)) > MOST_SEEDS else str(n)
 
 
 def write(study: Study) -> Path:
-    """Write the report; returns the Markdown file."""
+    """Write the report, and return the path of its Markdown file."""
     folder = study.folder / "report"
     drawn = folder / "figures"
     drawn.mkdir(parents=True, exist_ok=True)

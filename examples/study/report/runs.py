@@ -1,4 +1,4 @@
-"""A study: its ``plan.yaml``, and the ``result.json`` of each finished run."""
+"""Read a study: its ``plan.yaml``, and the ``result.json`` of each finished run."""
 
 import json
 import math
@@ -10,8 +10,8 @@ from typing import Any, Dict, List, NamedTuple, Set, Tuple
 import pandas as pd
 import yaml
 
-Run = Dict[str, Any]  # a result, with the "folder" to which its paths are relative
-#: Values for entries that results of failed runs and of earlier versions lack.
+Run = Dict[str, Any]  # the content of result.json, and "folder", where its paths start
+#: Values of entries that are missing in results of failed runs and of earlier versions.
 ABSENT: Run = {
     **dict.fromkeys(("flags", "seconds", "scores", "signatures", "extrapolation"), {}),
     **dict.fromkeys(("lengths", "files", "environment"), {}),
@@ -25,7 +25,7 @@ _PLAIN = ("system", "seed", "status", "parameters", "updates", "tokens", "peak_m
 class Measure(NamedTuple):
     """A score that a study compares."""
 
-    name: str  # the key in the results
+    name: str  # its key in the results
     better: str  # ``higher`` or ``lower``
     label: str  # the name for readers
     unit: str = ""
@@ -36,8 +36,8 @@ class Study(NamedTuple):
 
     folder: Path
     plan: Dict[str, Any]
-    runs: List[Run]  # in the order of the plan; those of earlier plans are left out
-    measures: List[Measure]  # those with a score, in the order of the plan
+    runs: List[Run]  # in the order of the plan, without runs of earlier plans
+    measures: List[Measure]  # the measures that have scores, in the order of the plan
 
     @property
     def systems(self) -> List[str]:
@@ -46,7 +46,7 @@ class Study(NamedTuple):
 
     @property
     def baseline(self) -> str:
-        """The system that the others are compared with: the plan's, or else the first."""
+        """The system with which others are compared: the plan's baseline, or its first system."""
         return str(self.plan.get("baseline") or next(iter(self.plan["systems"])))
 
     @property
@@ -71,12 +71,12 @@ class Study(NamedTuple):
         return pd.DataFrame(kept, columns=["system", "seed", "score"])
 
     def diverged(self, measure: str) -> List[Run]:
-        """The finished runs with an infinite score, or none (NaN)."""
+        """The finished runs whose score is infinite or NaN."""
         return [run for run in self.done if not math.isfinite(run["scores"].get(measure, 0.0))]
 
 
 def read_study(folder: str) -> Study:
-    """Read a study and its results so far; a file that cannot be read ends the program."""
+    """Read a study and its results so far; exit with a message if a file cannot be read."""
     root = Path(folder)
     try:
         plan = yaml.safe_load((root / "plan.yaml").read_text(encoding="utf-8"))
@@ -109,17 +109,17 @@ def _by_number(values: Dict[str, float]) -> Dict[int, float]:
 
 
 def losses(run: Run) -> Dict[int, float]:
-    """The validation losses by update if update 0, before any training, has one; else none."""
+    """Validation losses keyed by update, for runs validated before training (update 0); else {}."""
     points = [point for point in run["curve"] if "valid_loss" in point]
     found = {int(point["update"]): point["valid_loss"] for point in points}
     return found if 0 in found else {}
 
 
 def lines(run: Run, *keys: str) -> List[str]:
-    """The lines of one of a run's files, split at line feeds only; none if it has no such file.
+    """The lines of one of a run's files, split at line feeds only; [] if there is no such file.
 
     Args:
-        keys: the way to its name, such as ``hypotheses``, or ``answers`` and a task.
+        keys: the nested keys of its name, such as ``hypotheses``, or ``answers`` and a task.
     """
     found: Any = run["files"]
     for key in keys:
@@ -130,12 +130,12 @@ def lines(run: Run, *keys: str) -> List[str]:
     try:
         text = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{path}: cannot be read ({error}); remove the folder of its run to repeat it")
+        sys.exit(f"{path}: cannot be read ({error}); remove its folder to repeat the run")
     return text if text[-1] else text[:-1]
 
 
 def flag_texts(flags: Dict[str, Any]) -> List[str]:
-    """Each flag with its value, as on a command line; *False* is a flag of the base left out."""
+    """Each flag with its value, as on a command line; *False* means without a flag of the base."""
     found = []
     for flag, value in flags.items():
         words = [flag] if value is True else [flag, str(value)]
@@ -144,12 +144,12 @@ def flag_texts(flags: Dict[str, Any]) -> List[str]:
 
 
 def csv_table(study: Study) -> pd.DataFrame:
-    """A row for each run, from which every statistic over seeds can be computed again.
+    """A table with a row for each run, enough to recompute every statistic over seeds.
 
-    Columns are system, seed, status, size, updates, tokens, memory in MB, flags, seconds by stage,
-    the measures of the plan, perplexity by length of the context, the percentage of right outputs
-    of generated tasks by length, and of runs that start from a trained model the number of trained
-    parameters and the validation loss by update.
+    Columns are system, seed, status, size, updates, tokens, memory in MB, flags, seconds per stage,
+    the plan's measures, perplexity per context length, and the percentage of correct outputs per
+    generated task and length. Runs that start from a trained model also have the number of trained
+    parameters and the validation loss per update.
     """
     stages = _sorted(set(run["seconds"]) for run in study.runs)
     contexts = _sorted(set(run["extrapolation"]) for run in study.runs)

@@ -1,4 +1,4 @@
-"""The sections of a report, each a list of paragraphs and tables in Markdown."""
+"""The sections of a report; each section is a list of Markdown paragraphs and tables."""
 
 import math
 import shlex
@@ -15,13 +15,13 @@ from runs import Run, Study, flag_texts, losses
 from seeds import interval
 from writing import Table, listing, markdown, names, number, spread
 
-#: Generated tasks that models are expected to fail; means over tasks leave them out.
+#: Generated tasks that models are expected to fail; they are left out of means over tasks.
 CONTROLS = ("parity", "counting")
-ENOUGH = 90.0  # a model breaks at a length with a lower percentage of right outputs
-_SETTINGS = ("budget", "average", "decode", "validate")  # of the plan, for all systems
+ENOUGH = 90.0  # a model breaks at a length where fewer percent of the outputs are correct
+_SETTINGS = ("budget", "average", "decode", "validate")  # settings of the plan for all systems
 
 Drawn = List[str]
-#: Values of each system by position, one mapping for each seed.
+#: For each system, one mapping from x to y values per seed.
 Series = Dict[str, List[Dict[int, float]]]
 
 
@@ -31,13 +31,13 @@ def picture(name: str, caption: str) -> str:
 
 
 def series_of(study: Study, values: Callable[[Run], Any]) -> Dict[str, List[Any]]:
-    """The values of the runs of each system, without runs and systems that have none."""
+    """The values of each system's runs, without runs and systems that have no values."""
     found = {name: list(filter(None, map(values, study.of(name)))) for name in study.systems}
     return {name: runs for name, runs in found.items() if runs}
 
 
 def long_form(series: Series) -> pd.DataFrame:
-    """Columns ``system``, ``seed``, ``x`` and ``y``, at the positions that all seeds have."""
+    """Columns ``system``, ``seed``, ``x`` and ``y``, at the x values that all seeds have."""
     rows = [
         (name, seed, x, values[x])
         for name, runs in series.items()
@@ -51,7 +51,7 @@ def long_form(series: Series) -> pd.DataFrame:
 
 
 def differing(flags: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
-    """The flags by system without those that have the same value in all."""
+    """The flags of each system, without flags that have the same value in all systems."""
     first = next(iter(flags.values()), {})
     shared = {
         flag
@@ -65,7 +65,7 @@ def differing(flags: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
 
 
 def compared(study: Study) -> Drawn:
-    """Budget, seeds, the systems with the flags in which they differ, their size and speed."""
+    """Seeds, budget and settings, and the systems with their differing flags and sizes."""
     plan = study.plan
     flags = {run["system"]: run["flags"] for run in reversed(study.runs)}
     different = differing(flags)
@@ -100,7 +100,7 @@ def _range(values: Sequence[int]) -> str:
 
 
 def flatten(values: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
-    """Nested values by their names, joined with dots."""
+    """Flatten a nested mapping; keys are joined with dots, values become text."""
     found: Dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -115,7 +115,7 @@ def flatten(values: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
 
 
 def generated(study: Study, folder: Path) -> Drawn:
-    """Generated tasks: where each system breaks, and right outputs by length."""
+    """Generated tasks: where each system breaks, and correct outputs at each length."""
     settings = study.plan.get("generated") or {}
     trained = {task: max(one["lengths"]) for task, one in settings.items()}
     found = series_of(
@@ -134,8 +134,8 @@ def generated(study: Study, folder: Path) -> Drawn:
     order = ratios.loc["mean"].sort_values(ascending=False, kind="stable").index
     figures.heat_map(ratios[order], folder / "breaking.svg")
     caption = (
-        f"The longest length at which, as at all shorter ones, {ENOUGH:g}% or more of the outputs "
-        "are right, over the longest of the training; systems by their mean over "
+        f"The longest length up to which {ENOUGH:g}% or more of the outputs are correct at every "
+        "length, divided by the longest training length; systems in the order of their mean over "
         f"{names(chosen)}"
     )
     parts = [picture("breaking", caption)]
@@ -145,16 +145,16 @@ def generated(study: Study, folder: Path) -> Drawn:
         figures.panels(
             long_form(series), study.baseline, place, "length", ("log", "linear"), longest
         )
-        parts.append(picture(f"lengths-{task}", f"{task}: right outputs in percent by length"))
+        parts.append(picture(f"lengths-{task}", f"{task}: correct outputs in percent by length"))
     return parts
 
 
 def breaking(by_length: Dict[int, float], trained: int) -> float:
-    """The length up to which a model does not break, over the longest of the training.
+    """The length up to which a model does not break, divided by the longest training length.
 
     Args:
-        by_length: percentages of right outputs.
-        trained: the longest length of the training.
+        by_length: the percentage of correct outputs at each length.
+        trained: the longest training length.
     """
     low = [length for length, value in by_length.items() if value < ENOUGH]
     enough = [length for length in by_length if length < min(low, default=math.inf)]
@@ -162,7 +162,7 @@ def breaking(by_length: Dict[int, float], trained: int) -> float:
 
 
 def from_trained(study: Study) -> Drawn:
-    """What another encoding costs a trained model, and when the loss is won back."""
+    """The loss in bits from giving a trained model another encoding, and when it is won back."""
     start = {run["seed"]: losses(run)[0] for run in study.of(study.baseline) if losses(run)}
     rows = []
     for name in study.systems:
@@ -183,15 +183,15 @@ def from_trained(study: Study) -> Drawn:
     caption = (
         f"{study.baseline} begins as the trained model, whose validation loss is "
         f"{spread(list(start.values()))}. Lost: how much worse a system is before any training. "
-        "Won back: the first validated update, for each seed, at which its loss is that of the "
-        "trained model or lower. Gained: how much lower its last loss is. In bits per token."
+        "Won back: for each seed, the first validated update at which the loss is at most the "
+        "trained model's. Gained: how much lower the last loss is. In bits per token."
     )
     header = ["system", "lost", "won back at", "gained", "trained"]
     return [Table(caption, header, rows).markdown()]
 
 
 def learning(study: Study, folder: Path) -> Drawn:
-    """Validation losses by update, or training losses if there are few validations."""
+    """Plot validation losses by update, or training losses if there are few validations."""
     for key, what in (("valid_loss", "Validation loss"), ("train_loss", "Training loss")):
         series = series_of(study, partial(curve, key))
         if long_form(series).x.nunique() > 2:
@@ -201,7 +201,7 @@ def learning(study: Study, folder: Path) -> Drawn:
 
 
 def budgets(study: Study, folder: Path) -> Drawn:
-    """A figure of the distance of each system from the baseline, by the update of the score."""
+    """Plot each system's difference from the baseline against the update that was scored."""
     first, *others = (measure.name for measure in study.measures)
     ends = (part.partition("@")[2] for part in study.plan.get("subset") or ())
     updates = {f"{first}_{end}": int(end) for end in ends if f"{first}_{end}" in others}
@@ -222,7 +222,7 @@ def budgets(study: Study, folder: Path) -> Drawn:
 
 
 def extrapolation(study: Study, folder: Path) -> Drawn:
-    """Perplexity of contexts of several lengths."""
+    """Perplexity at each context length, as a plot and a table."""
     series = series_of(study, lambda run: run["extrapolation"])
     if not series:
         return []
@@ -242,7 +242,7 @@ def extrapolation(study: Study, folder: Path) -> Drawn:
 
 
 def cost(study: Study) -> Drawn:
-    """The fastest and the slowest training, and those with the least and the most memory."""
+    """The slowest and fastest training, and the trainings with the least and the most memory."""
     told = []
     for title, unit, value in (
         ("Training", "tokens/s", lambda run: run["tokens"] / run["seconds"]["train"]),
@@ -270,7 +270,7 @@ def absent(study: Study) -> Drawn:
 
 
 def repeating(study: Study) -> Drawn:
-    """Environment and signatures."""
+    """Where the files with all scores are, the environment, and sacreBLEU's signatures."""
     parts = [
         "`results.csv` has all scores by run, `differences.csv` the tests of all pairs, and each "
         "run's `result.json` its commands and learning curve."

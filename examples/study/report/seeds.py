@@ -1,8 +1,8 @@
 """Differences between systems across seeds: intervals, corrected p-values and letters.
 
-The t-tests of differences in the additive model of systems and seeds are the paired t-test where
-there are two systems; with more, the variance of the error is pooled over all of them, because two
-or three seeds alone say little about it.
+With two systems, the t-test of their difference in the additive model of systems and seeds is the
+paired t-test. With more systems, the error variance is pooled over all systems, because two or
+three seeds alone say little about this variance.
 """
 
 import math
@@ -17,22 +17,22 @@ from scipy import stats
 from scipy.sparse.csgraph import connected_components
 from statsmodels.stats.weightstats import DescrStatsW
 
-LEVEL = 0.05  # the error rate of the tests; intervals have the rest as confidence
-POWER = 0.8  # the share of studies that find a difference with :func:`seeds_for` seeds
+LEVEL = 0.05  # the error rate of the tests; intervals have a confidence of 1 - LEVEL
+POWER = 0.8  # the share of studies with :func:`seeds_for` seeds that find a difference
 Interval = Tuple[float, float]
 Pair = Tuple[str, str]
 _COLUMNS = ("Conf. Int. Low", "Conf. Int. Upp.", "P>|t|", "pvalue-holm")  # of statsmodels
 
 
 class Difference(NamedTuple):
-    """The mean of a first system minus the mean of a second one."""
+    """The mean of a first system minus the mean of a second system, and its tests."""
 
-    mean: float  # adjusted for seeds that only one of the two has
+    mean: float  # adjusted where only one of the two systems has a seed
     interval: Optional[Interval] = None  # not corrected for the number of systems
-    p: Optional[float] = None  # of the pooled model; None without a test
+    p: Optional[float] = None  # the p-value in the pooled model; None without a test
     adjusted: Optional[float] = None  # *p* after Holm's correction over all pairs of systems
-    alone: Optional[float] = None  # of the paired t-test on these two only, not corrected
-    deviation: float = 0.0  # of the difference of two runs with the same seed, pooled
+    alone: Optional[float] = None  # p-value of the paired t-test on these two, not corrected
+    deviation: float = 0.0  # pooled, of differences between runs with the same seed
 
     @property
     def separable(self) -> bool:
@@ -43,15 +43,15 @@ class Difference(NamedTuple):
 class Comparison(NamedTuple):
     """All systems on one measure."""
 
-    # by system, the best first: ``mean``, ``std`` (n − 1), ``count``, ``low`` and ``high``, the
-    # ends of the 95 % interval of the mean by Student's t
+    # a row per system, the best first: ``mean``, ``std`` (n − 1), ``count``, and ``low`` and
+    # ``high``, the ends of the 95 % interval of the mean by Student's t
     summary: pd.DataFrame
-    differences: Dict[Pair, Difference]  # by pair of systems, in both orders
-    letters: Dict[str, str]  # two systems share one if and only if they are not separable
+    differences: Dict[Pair, Difference]  # keyed by pair of systems, in both orders
+    letters: Dict[str, str]  # two systems share a letter if and only if they are not separable
     better: str  # ``higher`` or ``lower``
-    # p-values of Levene's test that systems vary alike, and of Shapiro and Wilk's that the
-    # residuals are normal, as the pooled model assumes; empty without a test.  Where one of them
-    # is below the level there are no letters, and no tests but those of each pair alone
+    # p-values of tests of what the pooled model assumes: Levene's, that systems vary alike, and
+    # Shapiro and Wilk's, that residuals are normal; empty without a test.  If one is below LEVEL,
+    # there are no letters, and only the paired t-tests of each pair alone
     assumed: Dict[str, float]
 
     def relation(self, first: str, second: str) -> int:
@@ -71,7 +71,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def summarise(scores: pd.DataFrame) -> pd.DataFrame:
-    """Mean, standard deviation, number and interval by system."""
+    """Mean, standard deviation, number of seeds and interval of each system."""
     grouped = scores.groupby("system", sort=False).score
     found = grouped.agg(["mean", "std", "count"])
     ends = [interval(values.to_numpy()) for _, values in grouped]
@@ -80,20 +80,20 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def connected(scores: pd.DataFrame) -> pd.DataFrame:
-    """The scores of the largest group of systems that shared seeds connect."""
+    """The scores of the largest group of systems that are connected by common seeds."""
     table = pd.crosstab(scores.system, scores.seed)
     _, parts = connected_components(table.to_numpy() @ table.to_numpy().T)
     return scores[scores.system.isin(table.index[parts == np.bincount(parts).argmax()])]
 
 
 def paired_t(scores: pd.DataFrame, first: str, second: str) -> Optional[float]:
-    """p-value of the paired t-test on the seeds that both systems have; None below two."""
+    """p-value of the paired t-test on the seeds that both systems have; None if fewer than two."""
     table = scores[scores.system.isin([first, second])]
     table = table.pivot(index="seed", columns="system", values="score").dropna()
     if len(table) < 2:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about differences that are all the same
+        warnings.simplefilter("ignore")  # about differences that are all equal
         p = float(stats.ttest_rel(table[first], table[second]).pvalue)
     return 1.0 if math.isnan(p) else p
 
@@ -102,9 +102,9 @@ def seeds_for(effect: float) -> int:
     """The least number of seeds with which a paired t-test at the 5 % level has a power of 80 %.
 
     Args:
-        effect: the difference, in standard deviations of the difference over seeds, above 0.
+        effect: the difference over its standard deviation across seeds, above 0.
     """
-    # the normal distribution needs fewer seeds than Student's
+    # start from the normal distribution, which needs fewer seeds than Student's
     quantiles = stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(POWER)
     number = max(2, math.floor((quantiles / effect) ** 2))
     while _power(effect, number) < POWER:
@@ -113,7 +113,7 @@ def seeds_for(effect: float) -> int:
 
 
 def _power(effect: float, number: int) -> float:
-    """The probability of a t beyond the limit; statsmodels gives NaN for large effects."""
+    """The power of a paired t-test; statsmodels' function gives NaN for large effects."""
     limit = stats.t.ppf(1 - LEVEL / 2, number - 1)
     return float(stats.nct.sf(limit, number - 1, effect * number**0.5))
 
@@ -129,7 +129,7 @@ def compare(scores: pd.DataFrame, better: str) -> Comparison:
     means, names = summary["mean"], list(dict.fromkeys(scores.system))
     found = {(a, b): Difference(float(means[a] - means[b])) for a, b in combinations(names, 2)}
     tested, assumed = _pooled(connected(scores))
-    if min(assumed.values(), default=1) < LEVEL:  # the paired tests alone hold
+    if min(assumed.values(), default=1) < LEVEL:  # only the paired tests are valid
         tested = {pair: Difference(one.mean, alone=one.alone) for pair, one in tested.items()}
     found.update(tested)
     letters = {}
@@ -146,23 +146,23 @@ def _reversed(one: Difference) -> Difference:
 
 
 def _pooled(scores: pd.DataFrame) -> Tuple[Dict[Pair, Difference], Dict[str, float]]:
-    """All pairs in the additive model of systems and seeds; nothing with one system or seed."""
+    """Test all pairs in the additive model; returns {} and {} with only one system or seed."""
     names = list(dict.fromkeys(scores.system))
     if min(len(names), scores.seed.nunique()) < 2:
         return {}, {}
-    data = scores.assign(system=scores.system.map(names.index))  # names may have a hyphen
+    data = scores.assign(system=scores.system.map(names.index))  # because names may have hyphens
     fit = smf.ols("score ~ C(system) + C(seed)", data).fit()
     if fit.df_resid < 1:
         return {}, {}
-    exact = 1e-9 * float(scores.score.abs().max())  # sums of rounding errors are smaller
+    exact = 1e-9 * float(scores.score.abs().max())  # rounding errors are smaller
     rigid = math.sqrt(fit.mse_resid) <= exact
     table = fit.t_test_pairwise("C(system)", method="holm", alpha=LEVEL).result_frame
     found = {}
-    for label, row in table.iterrows():  # "1-0": in the order of the names, the later first
+    for label, row in table.iterrows():  # "1-0": indices of names, the later name first
         second, first = (names[int(one)] for one in str(label).split("-"))
         mean = -row["coef"] if abs(row["coef"]) > exact else 0.0
         low, high, p, adjusted = (row[one] for one in _COLUMNS)
-        if rigid:  # without any error, a difference is certain
+        if rigid:  # without error variance, a difference is certain
             low, high, p, adjusted = -mean, -mean, float(not mean), float(not mean)
         alone = paired_t(scores, first, second)
         deviation = 0.0 if rigid else math.sqrt(2 * fit.mse_resid)
@@ -179,7 +179,7 @@ def compact_letters(order: Sequence[str], separable: Mapping[Pair, bool]) -> Dic
 
     Args:
         order: systems, in the order in which they receive letters.
-        separable: whether two systems differ, by pair in either order; pairs left out do not.
+        separable: whether a pair of systems differs, in either order; missing pairs do not.
 
     Returns:
         letters such that two systems share one if and only if they are not separable.

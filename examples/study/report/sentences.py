@@ -1,6 +1,6 @@
 """Paired tests of two systems on the sentences of a test set, for one seed at a time.
 
-They say whether a difference would hold on other sentences, not whether it would with other seeds.
+The tests say whether a difference would hold on other sentences, but not with other seeds.
 """
 
 import logging
@@ -15,26 +15,26 @@ from seeds import LEVEL
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-RESAMPLES = 1000  # of the bootstrap, and of approximate randomisation
-_TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # with sacreBLEU's names
+RESAMPLES = 1000  # for the bootstrap and for approximate randomisation
+_TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # the values are sacreBLEU's names
 TRANSLATION = ("bleu", "chrf", "ter")
 
 PValues = Dict[str, Dict[str, float]]  # by test, then by system
 
 
 class Untestable(ValueError):
-    """A score has no test, or it cannot be computed here; the argument says why."""
+    """A score has no test, or its test cannot be computed here; the argument says why."""
 
 
 def metric(name: str, signature: str) -> Any:
-    """sacreBLEU's metric with the settings of a signature, as ``collect.py`` makes them."""
+    """sacreBLEU's metric with the settings of a signature that ``collect.py`` wrote."""
     fields = dict(re.findall(r"([^|:]+):([^|]*)", signature))
     if name == "chrf":
         return metrics.CHRF()
     if name == "ter":
         return metrics.TER(fields.get("norm") == "yes", asian_support=fields.get("asian") == "yes")
     wanted = fields.get("tok", "13a")
-    # some tokenizers add their version to their name: ja-mecab-0.996-IPA
+    # some tokenizers append versions to their names: ja-mecab-0.996-IPA
     known = [one for one in metrics.BLEU.TOKENIZERS if f"{wanted}-".startswith(f"{one}-")]
     try:
         return metrics.BLEU(tokenize=max(known, key=len))
@@ -53,10 +53,10 @@ def compare_translations(
     Args:
         scorer: from :func:`metric`.
         references: one for each sentence.
-        baseline: hypotheses of the system that the others are compared with.
+        baseline: hypotheses of the system with which the others are compared.
         others: hypotheses by system.
     """
-    # by sacreBLEU's definition, a system would differ from one with the same output
+    # sacreBLEU would find a difference between systems with equal outputs, so leave these out
     found: PValues = {test: {} for test in _TESTS}
     different = {name: one for name, one in others.items() if list(one) != list(baseline)}
     systems: Any = [("", list(baseline)), *((name, list(one)) for name, one in different.items())]
@@ -73,14 +73,14 @@ def compare_translations(
 
 
 def compare_accuracies(first: Sequence[str], second: Sequence[str], labels: Sequence[str]) -> float:
-    """p-value of McNemar's exact test (1947) of the answers of two systems."""
+    """p-value of McNemar's exact test (1947) on the answers of two systems."""
     correct = [np.array(side) == np.array(labels) for side in (first, second)]
     counts = [[np.sum((correct[0] == a) & (correct[1] == b)) for b in (1, 0)] for a in (1, 0)]
     return float(mcnemar(counts, exact=True).pvalue)
 
 
 def in_words(outcomes: Sequence[int]) -> str:
-    """In how many seeds a system was significantly better (1) or worse (-1) than the baseline."""
+    """In words: in how many seeds a system was better (1) or worse (-1) than the baseline."""
     told = [("better", outcomes.count(1)), ("worse", outcomes.count(-1))]
     return ", ".join(f"{word} {count}/{len(outcomes)}" for word, count in told if count) or "none"
 
@@ -89,8 +89,8 @@ def sentence_tests(study: Study, measure: Measure) -> Tuple[Dict[str, Dict[str, 
     """Compare each system with the baseline, seed by seed.
 
     Returns:
-        the outcomes in words by test and system, nothing for a measure without answers; and the
-        reasons why tests are left out.
+        the outcomes in words, keyed by test and system, which are empty for measures without
+        sentences; and the reasons for tests that are left out.
     """
     sign = 1 if measure.better == "higher" else -1
     reasons: Dict[str, None] = {}
@@ -113,7 +113,7 @@ def sentence_tests(study: Study, measure: Measure) -> Tuple[Dict[str, Dict[str, 
 
 
 def _by_seed(study: Study, measure: Measure) -> Iterator[Tuple[Run, List[Run]]]:
-    """The run of the baseline and those of the others, for each seed."""
+    """For each seed, the baseline's run and the runs of the other systems."""
     scored = [run for run in study.done if np.isfinite(run["scores"].get(measure.name, np.nan))]
     for base in scored:
         if base["system"] == study.baseline:
@@ -122,7 +122,7 @@ def _by_seed(study: Study, measure: Measure) -> Iterator[Tuple[Run, List[Run]]]:
 
 
 def _translations(measure: str, base: Run, others: List[Run], reasons: Dict[str, None]) -> PValues:
-    kind, bar, subset = measure.partition("_")  # bleu_test1: of a further test set
+    kind, bar, subset = measure.partition("_")  # bleu_test1 is of the test set test1
     names = [f"{name}{bar}{subset}" for name in ("references", "hypotheses")]
     references, hypotheses = (lines(base, name) for name in names)
     same = {
@@ -150,7 +150,7 @@ def _answers(measure: str, base: Run, others: List[Run], reasons: Dict[str, None
         if theirs == labels:
             found[run["system"]] = compare_accuracies(first, second, labels)
         else:
-            reasons[f"the answers of {run['system']} are not to the baseline's examples"] = None
+            reasons[f"{run['system']} and the baseline answered different examples"] = None
     return {"McNemar": found} if found else {}
 
 

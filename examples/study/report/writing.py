@@ -1,4 +1,4 @@
-"""Numbers in words, and tables in Markdown and LaTeX."""
+"""Numbers and lists as text, and tables in Markdown and LaTeX."""
 
 import math
 import re
@@ -13,10 +13,10 @@ _LATEX = {
 
 
 def number(value: Optional[float], like: Optional[float] = None) -> str:
-    """A number with four significant digits, with no more than four decimals.
+    """Format a number with four significant digits, but no more than four decimals.
 
     Args:
-        like: a number with the wanted number of decimals; *value* itself by default.
+        like: the number whose size decides the decimals; by default *value*.
     """
     if value is None or math.isnan(value):
         return "–"
@@ -39,30 +39,30 @@ def spread(values: Sequence[float]) -> str:
 
 
 def ends(low: float, high: float, like: float) -> str:
-    """The ends of an interval, with the decimals of *like*."""
+    """The ends of an interval, with as many decimals as *like*."""
     return f"({number(low, like)}{' to ' if low < 0 else '–'}{number(high, like)})"
 
 
 def p_value(p: Optional[float]) -> str:
-    """A p-value as tables show it."""
+    """Format a p-value for a table."""
     if p is None:
         return "–"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def names(items: Sequence[Any]) -> str:
-    """The items in words: ``a, b and c``."""
+    """Join items as in a sentence: ``a, b and c``."""
     words = list(map(str, items))
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def plural(count: int, noun: str) -> str:
-    """A number of things."""
+    """A number with its noun, in the singular or plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at its beginning, unless its first word is a name."""
+    """The text with a capital first letter, unless its first word already has capitals."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
 
 
@@ -72,9 +72,9 @@ class Table(NamedTuple):
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    text: Collection[int] = ()  # columns of text, aligned to the left; the first is text
+    text: Collection[int] = ()  # text columns, aligned to the left, besides the first column
     code: Collection[int] = ()  # columns of code
-    strong: Collection[Tuple[int, int]] = ()  # cells to emphasise, by row and column
+    strong: Collection[Tuple[int, int]] = ()  # (row, column) of cells to emphasise
 
     def markdown(self) -> str:
         """The caption and the table."""
@@ -90,7 +90,7 @@ class Table(NamedTuple):
         return f"{markdown(self.caption)}\n\n{table}"
 
     def latex(self) -> str:
-        """A floating ``table`` for a document that loads the package booktabs."""
+        """A LaTeX ``table`` for a document that loads the package booktabs."""
         left = {0, *self.text}
         columns = "".join("l" if place in left else "r" for place in range(len(self.header)))
         body: List[str] = []
@@ -109,14 +109,14 @@ class Table(NamedTuple):
 
 
 def markdown(text: str) -> str:
-    """Plain text that Markdown shows as it is, also in the cell of a table."""
+    """Escape plain text for Markdown, including table cells."""
     escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\n", "<br>")
 
 
 def latex(text: str) -> str:
-    r"""Plain text as LaTeX shows it."""
+    r"""Escape plain text for LaTeX."""
     return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found.group()], text)
 
 
@@ -125,6 +125,6 @@ def _code(text: str) -> str:
 
 
 def listing(title: str, text: str) -> str:
-    """Text with its line breaks, such as commands, that a reader opens on demand."""
+    """A collapsed block with a title, for text with line breaks such as commands."""
     head = f'<details markdown="1">\n<summary>{markdown(title)}</summary>'
     return f"{head}\n\n````text\n{text}\n````\n\n</details>"

@@ -30,7 +30,7 @@ from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
-#: Bound of exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is
+#: Bound on exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is
 #: still finite in float32.
 LARGEST_EXPONENT = 20.0
 
@@ -44,8 +44,8 @@ class FavorFlags(LinearFlags):
 
     favor_kernel: Optional[str] = setting(
         "softmax",
-        "kernel of --attention favor: softmax, exp(ω·x - |x|²/2); hyperbolic, exp(ω·x - |x|²/2) "
-        "and exp(-ω·x - |x|²/2) for half as many ω, an estimate of the same kernel with less "
+        "features of --attention favor: softmax, exp(ω·x - |x|²/2); hyperbolic, exp(ω·x - |x|²/2) "
+        "and exp(-ω·x - |x|²/2) for half as many ω, which estimate the same kernel with less "
         "variance; or relu, relu(ω·x)",
         choices=FAVOR_KERNELS,
     )
@@ -60,16 +60,16 @@ class FavorFlags(LinearFlags):
         None,
         "added to every feature of --attention favor (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in FAVOR_KERNELS.items())
-        + "); with 0 the softmax kernel also represents queries and keys of large norm",
+        + "); 0 keeps softmax features of queries and keys of large norm from vanishing",
         at_least=0,
         at_most=1.0,
     )
     favor_seed: Optional[int] = setting(1, "seed of the random features", role="training")
     favor_redraw: Optional[int] = setting(
         0,
-        "updates between redraws of the random features; 0 for never. Checkpoints from before "
-        "and after a redraw cannot be averaged, and a run that starts from another checkpoint "
-        "draws its own features",
+        "number of updates between redraws of the random features; 0 for no redraws. Checkpoints "
+        "from before and after a redraw cannot be averaged, and a run that starts from the "
+        "checkpoint of another run draws its own features",
         role="training",
         at_least=0,
     )
@@ -85,20 +85,20 @@ class FavorFlags(LinearFlags):
 class Favor(DrawnInFloat32, FeatureMap):
     """FAVOR+: random features whose products are unbiased estimates of exp(q·k/√D).
 
-    Choromanski et al. 2021, arXiv 2009.14794, Lemma 1 and section 2.4.  With x = q or k over D^¼,
+    Choromanski et al. 2021, arXiv 2009.14794, Lemma 1 and section 2.4.  With x = q/D^¼ or k/D^¼,
     orthogonal random ω and a small ε:
 
-        φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, --favor-kernel relu,     relu(ω·x) + ε
+        φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, for --favor-kernel relu,     relu(ω·x) + ε
 
-    With --favor-kernel hyperbolic the second half of the ω are the first half negated (SM^hyp+,
+    With --favor-kernel hyperbolic, the second half of the ω is the first half negated (SM^hyp+,
     Lemma 2).
 
-    The stabiliser c cancels except for ε.  For a query it is the maximum of ω·x over ω.  All keys
-    share their maximum, except in causal attention, where it would leak the future: there c = 0
-    and exponents are clamped to 20.  Where |x|²/2 exceeds -log ε, the features are close to ε and
-    attention is nearly uniform.  With ε = 0, c is the maximum of ω·x - |x|²/2 instead; this is
-    equivalent, and keeps the features of queries and keys of large norm from vanishing.  Keys with
-    c = 0 then need a smaller ``--linear-epsilon``.
+    Without ε, the stabiliser c would cancel.  For a query, c is the maximum of ω·x over ω.  All
+    keys share the maximum over keys and ω, except in causal attention, where it would leak later
+    keys: there c is 0 for keys, and exponents are clamped to 20.  Where |x|²/2 exceeds -log ε, the
+    features are close to ε and attention is nearly uniform.  With ε = 0, c is the maximum of
+    ω·x - |x|²/2 instead; this is equivalent, but features of queries and keys of large norm do not
+    vanish.  Causal attention then needs a smaller ``--linear-epsilon``.
     """
 
     projection: Tensor
@@ -119,7 +119,7 @@ class Favor(DrawnInFloat32, FeatureMap):
 
     @classmethod
     def is_positive(cls, options: Options) -> bool:
-        """False for ReLU without ε, which is 0 for half of its inputs."""
+        """False for the ReLU kernel without ε, whose features are 0 for half of the inputs."""
         return options.favor_kernel != "relu" or options.favor_epsilon != 0
 
     @staticmethod
@@ -130,7 +130,7 @@ class Favor(DrawnInFloat32, FeatureMap):
 
     @torch.no_grad()
     def redraw(self, count: int) -> None:
-        """Draw projection number *count*, from 0, which is the same in every process."""
+        """Draw projection number *count*, counted from 0; every process draws the same."""
         key = f"{self.seed} {self.side} {self.layer} {count}"
         rows, columns = self.projection.shape
         in_pairs = self.kernel == "hyperbolic"
@@ -152,11 +152,11 @@ class Favor(DrawnInFloat32, FeatureMap):
         self.redraw(0)
 
     def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
-        """φ of queries (B, H, T, D), as (B, H, T, M)."""
+        """φ, (B, H, T, M), of queries *q* (B, H, T, D)."""
         return self._features(q, None, True)
 
     def stabiliser(self, k: Tensor, hidden: Optional[Tensor], size: int) -> Optional[Tensor]:
-        """c, (B, H, 1, 1), the maximum over all keys that are not hidden."""
+        """c, (B, H, 1, 1): the maximum over all keys that are not hidden; None for ReLU."""
         if self.kernel == "relu":
             return None
         projection, norms = self.projection.to(AT_LEAST_FLOAT32[k.dtype]), not self.epsilon > 0
@@ -166,7 +166,7 @@ class Favor(DrawnInFloat32, FeatureMap):
     def keys(
         self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
     ) -> Tensor:
-        """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
+        """ϕ, (B, H, S, M), of keys *k* (B, H, S, D)."""
         return self._features(k, stabiliser, False)
 
     def of_token(
@@ -184,9 +184,9 @@ class Favor(DrawnInFloat32, FeatureMap):
         return pair[0], pair[1]
 
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
-        """Features (B, H, T, M) of *x*; c is *stabiliser*, the maximum of each query, or 0."""
+        """Features (B, H, T, M) of *x*; *per_query_max* makes c the maximum of each query."""
         projection = self.projection.to(x.dtype)
-        if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
+        if self.kernel == "relu":  # relu(ω·x) + ε, in place
             features = projected(x, projection).add_(self.epsilon)
             return F.threshold(features, self.epsilon, self.epsilon, True)
         norms = self.epsilon > 0 or not per_query_max
@@ -204,8 +204,8 @@ class Favor(DrawnInFloat32, FeatureMap):
         rows, saved = len(self.projection), state.get(f"{prefix}projection", self.projection)
         if len(saved) != rows:
             raise UsageError(
-                f"--favor-features {rows}: the checkpoint has {len(saved)} random features a head "
-                f"({prefix}projection); give --favor-features {len(saved)}"
+                f"--favor-features {rows}: the checkpoint has {len(saved)} random features "
+                f"per head ({prefix}projection); give --favor-features {len(saved)}"
             )
         super()._load_from_state_dict(state, prefix, *args)
         self.drawn = None  # unknown; with redraws enabled, the next update redraws
@@ -224,26 +224,26 @@ class Performer(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse odd numbers of paired features, and contradictory flags of redraws."""
+        """Refuse an odd number of hyperbolic features, and contradictory flags of redraws."""
         super().check(options, encodings, stacks)
         if options.favor_kernel == "hyperbolic" and (options.favor_features or 0) % 2:
             raise UsageError(
-                f"--favor-features {options.favor_features}: --favor-kernel hyperbolic has them in "
-                "pairs; give an even number"
+                f"--favor-features {options.favor_features}: --favor-kernel hyperbolic has "
+                "features in pairs; give an even number"
             )
         if options.favor_redraw_until and options.favor_redraw_until < options.favor_redraw:
             raise UsageError(
                 f"--favor-redraw-until {options.favor_redraw_until}: is before the first redraw, "
-                f"at update {options.favor_redraw}; give a later one, or --favor-redraw 0"
+                f"at update {options.favor_redraw}; give a later update, or --favor-redraw 0"
             )
         if options.favor_redraw and option(options, "store_ema", False):
             raise UsageError(
                 f"--favor-redraw {options.favor_redraw}: --store-ema would average random features "
-                "of different draws; drop one of the two"
+                "of different draws; drop one of the two flags"
             )
 
     @classmethod
     def size_flags(cls, options: Options, side: str) -> str:
-        """``--favor-features``, if it sets the number of rotated features."""
+        """``--favor-features`` if given, else the flags that determine the default number."""
         number = options.favor_features
         return "--favor-features" if number else super().size_flags(options, side)

@@ -1,7 +1,7 @@
 """Feature maps of linear attention: φ of queries and ϕ of keys, with sim(q, k) = φ(q)·ϕ(k).
 
-They replace exp(q·k/√D) in RoFormer Eq. 10 and 11.  They are computed in float32 or wider, whatever
-the model's precision.  In causal attention the features of a key do not depend on later keys.
+In RoFormer Eq. 10 and 11, sim replaces exp(q·k/√D).  Features are computed in float32 or wider,
+whatever the model's precision.  In causal attention, features of a key do not depend on later keys.
 """
 
 from typing import Optional, Tuple
@@ -16,13 +16,13 @@ class FeatureMap(nn.Module):
 
     Args:
         head_dim: D.
-        options: the model configuration, read for the flags of a map.
-        side: encoder or decoder; the two have different random features.
+        options: the model configuration, with the flags of the map.
+        side: ``encoder`` or ``decoder``; the two have different random features.
     """
 
     #: True to divide each feature of the keys by its sum over the keys that a query sees
     per_feature = False
-    #: True if :meth:`queries` and :meth:`keys` read the positions of tokens
+    #: True if :meth:`queries` and :meth:`keys` depend on the positions of tokens
     takes_positions = False
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
@@ -30,7 +30,7 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def is_positive(cls, options: Options) -> bool:
-        """Whether features, and so the denominators of rotated features, are above 0."""
+        """Whether all features, and therefore the denominators of attention, are above 0."""
         return True
 
     @staticmethod
@@ -39,24 +39,24 @@ class FeatureMap(nn.Module):
         return head_dim
 
     def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
-        """φ of queries (B, H, T, D) at *positions* (1|B, T), as (B, H, T, M)."""
+        """φ, (B, H, T, M), of queries *q* (B, H, T, D) at *positions* (1|B, T)."""
         raise NotImplementedError
 
     def stabiliser(self, k: Tensor, hidden: Optional[Tensor], size: int) -> Optional[Tensor]:
         """A shift (B, H, 1, 1) of the exponents of all keys in bidirectional attention, or None.
 
-        *k* are all keys (B, S, H, D), *hidden* (B, S, 1, 1) is True at padding; the features of
-        *size* keys fit into memory together.
+        *k* are all keys (B, S, H, D), and *hidden* (B, S, 1, 1) is True at padding; *size* is the
+        number of keys whose features may be in memory at once.
         """
         return None
 
     def keys(
         self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
     ) -> Tensor:
-        """ϕ of keys (B, H, S, D), as (B, H, S, M).
+        """ϕ, (B, H, S, M), of keys *k* (B, H, S, D).
 
-        *stabiliser* is None in causal attention; *positions* (1|B, S) is None unless the map takes
-        positions.
+        *stabiliser* is None in causal attention; *positions* (1|B, S) is None unless
+        :attr:`takes_positions`.
         """
         raise NotImplementedError
 
@@ -67,4 +67,4 @@ class FeatureMap(nn.Module):
         return self.queries(q, positions), self.keys(k, None, positions)
 
     def set_layer_index(self, layer: int) -> None:
-        """Take the index of the layer in its stack; called once."""
+        """Called once with the index of the layer in its stack."""

@@ -1,8 +1,8 @@
 """Linear attention: linear in sequence length, with a cache of constant size.
 
 Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py; the feature map
-elu(x) + 1 is here, FAVOR+ in favor.py.  Tokens are processed in segments, whose features are small
-enough to stay in the processor's cache.  In large batches the backward pass computes
+elu(x) + 1 is here, and FAVOR+ in favor.py.  Tokens are processed in segments, whose features are
+small enough to stay in the processor's cache.  In large batches, the backward pass computes the
 features again (segments.py).
 """
 
@@ -44,33 +44,33 @@ from fairseq_posenc.encodings import ENCODINGS, Encoding, Places, PositionEncodi
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
+#: Largest number of features in a segment on a CPU, 2.4 MB: 256 tokens, 8 heads, 266 features.
 SEGMENT = 600_000
-#: Features of a segment on a CPU if the backward pass computes them again, 0.6 MB: beside a long
-#: text, its segment should need little memory.
+#: The same if the backward pass computes features again, 0.6 MB: compared with a long text, one
+#: segment should need little memory.
 RECOMPUTED_SEGMENT = 150_000
-#: Features of a segment on a GPU, 34 MB, so that few kernels are started.
+#: Largest number of features in a segment on a GPU, 34 MB, so that few GPU kernels are started.
 SEGMENT_ON_GPU = 8_388_608
-#: Largest number of elements of queries for which features are saved for the backward pass: 8,192
-#: tokens of 512 channels.  Computing them again takes a third more time, and saves most of a
-#: layer's memory, which grows with the number of tokens.
+#: Largest number of elements in the queries for which features are saved for the backward pass:
+#: 8,192 tokens of 512 channels.  Computing features again takes a third more time, and saves most
+#: of a layer's memory, which grows with the number of tokens.
 KEPT = 4_194_304
 
 
 def transforms_of_features() -> List[str]:
-    """The encodings that linear attention can apply to features."""
+    """The names of the encodings whose transform linear attention can apply to features."""
     transforms = {name: entry.transform for name, entry in ENCODINGS.items()}
     return [name for name, each in transforms.items() if each and each.applies_to_features]
 
 
 @dataclass
 class LinearFlags:
-    """Flags of every linear attention."""
+    """Flags of all linear attentions."""
 
     linear_rotary: Optional[str] = setting(
         "features",
-        "what rotary rotates in linear attention: features, in the numerator only (RoFormer Eq. "
-        "11); or inputs, that is, queries and keys before the feature map",
+        "what the rotary encoding rotates in linear attention: features, those in the numerator "
+        "(RoFormer Eq. 11); or inputs, the queries and keys before the feature map",
         choices=("features", "inputs"),
         needs={"position_encoding": transforms_of_features},
     )
@@ -85,13 +85,13 @@ class LinearFlags:
 class LinearAttention(MultiheadKernel):
     """Linear self-attention, with the parameters and the interface of softmax attention.
 
-    A subclass names its feature map and is registered with ``register_attention``.  Arguments are
-    those of :class:`MultiheadKernel`.
+    A subclass sets :attr:`map_class` and is registered with ``register_attention``.  The arguments
+    are those of :class:`MultiheadKernel`.
     """
 
     takes = frozenset({"linear", "values", "any_order"})
     static_cache = "sums"
-    #: class of its feature map
+    #: class of the feature map
     map_class: Type[FeatureMap]
 
     def __init__(
@@ -115,8 +115,8 @@ class LinearAttention(MultiheadKernel):
                 continue
             if not cls.map_class.is_positive(options):
                 raise UsageError(
-                    f"--attention {options.attention}: its features are often 0, and the "
-                    f"denominator with them, while the numerator of rotated features is not; with "
+                    f"--attention {options.attention}: its features are often 0, so that the "
+                    f"denominator can be 0 where the numerator with rotated features is not; with "
                     f"--position-encoding {encoding.name} give --linear-rotary inputs"
                 )
             reason = encoding.transform.check_features(options)
@@ -128,19 +128,19 @@ class LinearAttention(MultiheadKernel):
 
     @classmethod
     def relative_after_rotation(cls, options: Options) -> bool:
-        """False if the feature map is applied after the rotation, which loses the distance."""
+        """False if the feature map follows the rotation: products then depend on both positions."""
         return bool(options.linear_rotary == "features")
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """Number of heads, and the features or channels of a head that are rotated."""
+        """H, and the number of features or channels of a head that encodings rotate."""
         number, channels = super().heads(options, side)
         if options.linear_rotary == "inputs":
             return number, channels
         return number, cls.map_class.size(channels, options)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``hidden``, (B, T, 1, 1), True at padding, or None; ``causal``.
+        """``hidden``, (B, T, 1, 1), True at padding, or None; and ``causal``, from *batch*.
 
         Also ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
         """
@@ -158,7 +158,7 @@ class LinearAttention(MultiheadKernel):
         incremental_state: IncrementalState = None,
         **prepared: Any,
     ) -> Tensor:
-        """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
+        """Attend from the new tokens to all tokens so far; see :class:`.AttentionKernel`."""
         heads = self.joint_product(x) or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         q, k, v = map(self.by_head, heads)
         with no_autocast(x.device):
@@ -173,7 +173,7 @@ class LinearAttention(MultiheadKernel):
         return self.out_proj(out)
 
     def _kept(self, v: Tensor) -> Optional[Tensor]:
-        """Dropout mask over keys, (B, T, H, 1), shared by all queries."""
+        """Dropout mask over keys, (B, T, H, 1), shared by all queries; None without dropout."""
         rate = dropout_rate(self.dropout_module)
         if not rate > 0:
             return None
@@ -181,7 +181,6 @@ class LinearAttention(MultiheadKernel):
         return F.dropout(ones, rate).transpose(1, 2)  # (B, H, T, 1) -> (B, T, H, 1)
 
     def _attend(self, tokens: Segment, causal: bool, incremental_state: IncrementalState) -> Tensor:
-        """Outputs (B, T, H, D)."""
         batch, length, heads, _ = tokens.q.shape
         again = tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling()
         again = again and not any(True for _ in self.feature_map.parameters())
@@ -189,7 +188,7 @@ class LinearAttention(MultiheadKernel):
         most = SEGMENT_ON_GPU if tokens.q.is_cuda else most
         chunk = prefix_sums.CHUNK  # segments are whole chunks
         size = chunk * max(1, most // (chunk * batch * heads * self.features))
-        # a split would take a copy in the backward pass
+        # splitting a tensor would take a copy in the backward pass
         segments = [tokens] if length <= size else split(tokens, length, size)
         if incremental_state is not None:
             return self._continued(segments, incremental_state)
@@ -209,7 +208,7 @@ class LinearAttention(MultiheadKernel):
         return lambda x: rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
 
     def _continued(self, segments: List[Segment], incremental_state: IncrementalState) -> Tensor:
-        """Causal outputs (B, T, H, D) of tokens after the cache; adds them to the cache."""
+        """Causal outputs (B, T, H, D) of tokens that follow the cache; adds the tokens to it."""
         saved = self.get_incremental_state(incremental_state, STATE)
         state = KeySums(saved["prev_products"], saved["prev_sums"]) if saved else None
         parts = []
@@ -228,14 +227,14 @@ class LinearAttention(MultiheadKernel):
         return summarize_keys(*self._keys(s, stabiliser), self._rotation(s.table))
 
     def attended(self, s: Segment, state: KeySums) -> Tensor:
-        """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
+        """The outputs (B, T, H, D) of the queries of *s*, which see the keys of *state*."""
         settings = {**self.normalisation, "rotate": self._rotation(s.table)}
         return narrow(attend_to_state(self._queries(s), state, **settings), s.v.dtype)
 
     def advanced(
         self, s: Segment, state: Optional[KeySums], last: bool
     ) -> Tuple[Tensor, Optional[KeySums]]:
-        """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
+        """Causal outputs (B, T, H, D) of *s*, which follows *state*, and the state after *s*."""
         if s.q.size(1) == 1 and not (last or torch.is_grad_enabled()):
             epsilon, rotary = self.normalisation["epsilon"], self.encoding.transform
             out, state = attend_to_next(s, self.feature_map, rotary, state, epsilon)
@@ -249,7 +248,7 @@ class LinearAttention(MultiheadKernel):
         return self.feature_map.queries(widen(s.q), s.positions).to(feature_dtype(s.q))
 
     def _keys(self, s: Segment, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """ϕ of keys, 0 at padding, and values."""
+        """Features ϕ of the keys of *s*, 0 at padding, and the values of *s*."""
         k = self.feature_map.keys(widen(s.k), stabiliser, s.positions)
         k = k if s.hidden is None else k.masked_fill(s.hidden.transpose(1, 2), 0.0)
         dtype = feature_dtype(s.k)
@@ -258,7 +257,7 @@ class LinearAttention(MultiheadKernel):
         return k.to(dtype), (widen(s.v) * s.kept.transpose(1, 2)).to(dtype)
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
-        """Give every layer different random features."""
+        """Also pass *index* to the feature map, which draws different features in each layer."""
         super().set_layer(index, first)
         self.feature_map.set_layer_index(index)
 
@@ -267,13 +266,13 @@ class EluFeatures(FeatureMap):
     """φ(x) = ϕ(x) = elu(x) + 1 (Katharopoulos et al. Eq. 7)."""
 
     def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
-        """φ of queries (B, H, T, D)."""
+        """φ(q), (B, H, T, D)."""
         return F.elu(q).add_(1)
 
     def keys(
         self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
     ) -> Tensor:
-        """ϕ of keys (B, H, S, D)."""
+        """ϕ(k), (B, H, S, D)."""
         return F.elu(k).add_(1)
 
 

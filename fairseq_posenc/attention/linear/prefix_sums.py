@@ -1,6 +1,6 @@
 """Linear attention on features: queries attend to sums over keys instead of to single keys.
 
-Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
+Katharopoulos et al. 2020, arXiv 2006.16236, and, with rotary, RoFormer Eq. 11:
 
     out_m = Σ_n (R_m φ(q_m))·(R_n ϕ(k_n)) v_n / Σ_n φ(q_m)·ϕ(k_n)
           = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / (φ(q_m)ᵀ · Σ_n ϕ(k_n))
@@ -25,8 +25,8 @@ from fairseq_posenc.flags.options import Layer
 #: A function that rotates features (B, H, T, M): R_m or R_n above.
 Rotation = Callable[[Tensor], Tensor]
 
-#: Least number of elements of queries for which a GPU multiplies features in bfloat16, 2,048 tokens
-#: of 512 channels: with fewer, the GPU waits for its host, and casts would take the host longer.
+#: Smallest number of elements in queries for which a GPU multiplies features in bfloat16, 2,048
+#: tokens of 512 channels: with fewer, the GPU waits for its host, and casts would slow the host.
 NARROW_FROM = 1_048_576
 
 #: Tokens per chunk; weights are computed within a chunk, prefix sums between chunks.
@@ -40,7 +40,7 @@ class KeySums(NamedTuple):
     sums: Tensor  # Σ_n ϕ(k_n), (B, H, M)
 
     def plus(self, other: "KeySums") -> "KeySums":
-        """The sums over the keys of both."""
+        """The sums over the keys of *self* and *other*."""
         return KeySums(self.products + other.products, self.sums + other.sums)
 
 
@@ -50,9 +50,9 @@ def identity(x: Tensor) -> Tensor:
 
 
 def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums:
-    """Sums over keys, from ϕ (B, H, S, M), 0 at hidden keys, and values (B, H, S, D).
+    """Sums over keys, from features *k* (B, H, S, M), 0 at hidden keys, and *v* (B, H, S, D).
 
-    A query that matches one of two keys by its features attends to that key alone:
+    A query with the features of one of two keys attends to that key alone:
 
     >>> k, v = torch.eye(2).view(1, 1, 2, 2), torch.tensor([[3.0], [5.0]]).view(1, 1, 2, 1)
     >>> state = summarize_keys(k, v)
@@ -64,7 +64,7 @@ def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums
 
 
 def _summed(v: Tensor, k: Tensor) -> Tensor:
-    """Σ_n v_n k_nᵀ, (…, D, M), of (…, L, D) and (…, L, M), in float32 or wider."""
+    """Σ_n v_n k_nᵀ, (…, D, M), of *v* (…, L, D) and *k* (…, L, M), in float32 or wider."""
     # this order keeps the gradient in the layout of k
     return torch.matmul(v.transpose(-2, -1), k).to(AT_LEAST_FLOAT32[k.dtype])
 
@@ -76,11 +76,11 @@ def attend_to_state(
     per_feature: bool = False,
     rotate: Rotation = identity,
 ) -> Tensor:
-    """Attention to all keys of *state*, (B, H, T, D) (RoFormer Eq. 10, and Eq. 11 with *rotate*).
+    """Attention to all keys of *state* (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
-    Queries φ are (B, H, T, M), not negative; without keys the result is 0.  Denominators are at
-    least *epsilon*; *per_feature* divides each feature of the keys by its sum over the keys that a
-    query sees.
+    *q* (B, H, T, M) are features of queries, not negative; the result is (B, H, T, D), and 0 if
+    there are no keys.  Denominators are at least *epsilon*; *per_feature* divides each feature of
+    the keys by its sum over the keys that a query sees.
     """
     seen, products = (x.to(q.dtype) for x in (state.sums.unsqueeze(2), state.products))
     products = products.transpose(-2, -1)
@@ -102,12 +102,11 @@ def attend_causally(
 ) -> Tuple[Tensor, Optional[KeySums]]:
     """Causal attention: each query attends to keys up to its own position and to *state*.
 
-    φ and ϕ are (B, H, T, M), values (B, H, T, D); *state* holds sums over earlier keys.  Further
-    arguments are those of :func:`attend_to_state`.
+    *q* and *k* are features (B, H, T, M), *v* are values (B, H, T, D), and *state* has sums over
+    earlier keys.  The other arguments are those of :func:`attend_to_state`.
 
     Returns:
-        (B, H, T, D), zeros for fully masked rows; and the sums including these keys, or None if
-        *last*.
+        outputs (B, H, T, D), 0 for fully masked rows; and the state after *k*, or None if *last*.
     """
     ones, sums = torch.ones_like(v[..., :1]), None if state is None else state.sums.unsqueeze(2)
     start = None if state is None else state.products
@@ -135,9 +134,9 @@ def attend_causally(
 def products_before(
     q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor], last: bool = False
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D), and the sum over all n, (B, H, D, M).
+    """(start + Σ_{n≤m} v_n k_nᵀ) q_m, (B, H, T, D), and the sum over all n, (B, H, D, M).
 
-    The second result is None if *last*.  Only q, k, v and start are kept for the backward pass.
+    The second result is None if *last*.  Only q, k, v and start are saved for the backward pass.
 
     *q* and *k* are (B, H, T, M), *v* (B, H, T, D), and *start* (B, H, D, M), or None for 0.
     """
@@ -147,8 +146,8 @@ def products_before(
 class ProductsBefore(torch.autograd.Function):
     """:func:`products_before` with its gradient, as matrix products within chunks of tokens.
 
-    Each chunk has a (D, M) tensor of prefix sums.  Autograd would save all of them, and take twice
-    the operations.
+    Each chunk has a (D, M) tensor of prefix sums.  Autograd would save all these tensors, and take
+    twice as many operations.
     """
 
     @staticmethod
@@ -193,7 +192,7 @@ class ProductsBefore(torch.autograd.Function):
 def _sums_of_others(
     v: Tensor, k: Tensor, start: Optional[Tensor], earlier: bool
 ) -> Optional[Tensor]:
-    """For each chunk, start + Σ_n v_n k_nᵀ over *earlier* or over later chunks; None for 0.
+    """For each chunk, start + Σ_n v_n k_nᵀ over the *earlier* (or later) chunks; None if 0.
 
     Shapes: v (B, H, N, L, D), k (B, H, N, L, M), start (B, H, D, M), result (B, H, N, D, M).
     """
@@ -218,7 +217,7 @@ def _transposed(x: Optional[Tensor]) -> Optional[Tensor]:
 
 
 def _sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Optional[Tensor]) -> Tensor:
-    """a·b + c·d of (B, H, N, ·, ·) tensors; None for *d* is 0."""
+    """a·b + c·d of tensors (B, H, N, ·, ·); None for *d* means 0."""
     product = torch.matmul(a, b)
     if d is not None:
         product.flatten(0, 2).baddbmm_(c.flatten(0, 2), d.flatten(0, 2).to(c.dtype))
@@ -226,9 +225,9 @@ def _sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Optional[Tensor]) -> Te
 
 
 class TransposedCast(torch.autograd.Function):
-    """Exchange T and H of (B, T, H, D) and cast, with one dense copy.
+    """Exchange the dimensions T and H of (B, T, H, D), and cast, in one dense copy.
 
-    The gradient takes one copy, too; autograd would take two.
+    The backward pass takes one copy, too; autograd would take two.
     """
 
     @staticmethod
@@ -244,20 +243,20 @@ class TransposedCast(torch.autograd.Function):
 
 
 def dense(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """*x* in another type and dense, with one copy."""
+    """*x* as a dense tensor of type *dtype*, in at most one copy."""
     return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
 
 
 def widen(x: Tensor) -> Tensor:
-    """(B, T, H, D) as (B, H, T, D), dense, in float32 or wider."""
+    """*x* (B, T, H, D) as (B, H, T, D), dense, in float32 or wider."""
     return TransposedCast.apply(x, AT_LEAST_FLOAT32[x.dtype])
 
 
 def feature_dtype(x: Tensor) -> torch.dtype:
-    """The type in which features of queries and keys *x*, (B, T, H, D), are multiplied.
+    """The type in which features of *x*, queries or keys (B, T, H, D), are multiplied.
 
-    A GPU multiplies bfloat16 much faster than float32.  float16 is too narrow: in causal attention
-    no maximum over all keys scales their features, so these exceed its range.
+    A GPU multiplies bfloat16 much faster than float32.  float16 is not used: in causal attention,
+    no maximum over all keys scales their features, which therefore exceed the range of float16.
     """
     if x.dtype is torch.bfloat16 and x.is_cuda and x.numel() >= NARROW_FROM:
         return x.dtype
@@ -265,10 +264,10 @@ def feature_dtype(x: Tensor) -> torch.dtype:
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of float16.
+    """*x* (B, H, T, D) as (B, T, H, D) in *dtype*, clamped if that is float16.
 
-    bfloat16 has the range of float32.  Weights of rotated features do not sum to one, and are large
-    where the denominator is small.
+    Weights of rotated features do not sum to one, and are large where the denominator is small, so
+    that outputs can exceed the range of float16, but not that of bfloat16.
     """
     if dtype == torch.float16:
         most = torch.finfo(dtype).max

@@ -1,4 +1,4 @@
-"""Orthogonal random projections, and their features in few operations and little memory.
+"""Orthogonal random projections, and features computed from them in little memory.
 
 Choromanski et al. 2021, arXiv 2009.14794.
 """
@@ -24,7 +24,7 @@ def generator_of(key: str) -> torch.Generator:
 
 
 class DrawnInFloat32:
-    """Mixin, before PyTorch's class, for a random buffer that stays float32 under ``.half()``."""
+    """Mixin, the first base of a module, that keeps a random buffer float32 under ``.half()``."""
 
     #: the name of the buffer
     drawn_buffer = ""
@@ -40,8 +40,8 @@ class DrawnInFloat32:
 def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     """Random rows with the norms of Gaussian vectors, orthogonal within blocks of D rows.
 
-    Choromanski et al. 2021, section 2.4.  M *rows* of D *columns*, float64, on the CPU, are drawn
-    from the text *key*; the state of PyTorch's random generators is unchanged.
+    Choromanski et al. 2021, section 2.4.  The result is (M, D) for M = *rows* and D = *columns*,
+    float64, on the CPU.  *key* seeds the draw; PyTorch's random generators keep their states.
 
     >>> rows = orthogonal_rows(2, 4, key="any text")
     >>> bool((rows[0] @ rows[1]).abs() < 1e-9)
@@ -65,17 +65,17 @@ def scaled_product(x: Tensor, matrix: Tensor, scale: float) -> Tensor:
 
 
 def projected(x: Tensor, projection: Tensor) -> Tensor:
-    """ω·x / D^¼, (…, M), of x (…, D) and ω (M, D), of one type."""
+    """ω·x / D^¼, (…, M), of x (…, D) and ω (M, D), which have the same type."""
     return scaled_product(x, projection.t(), x.size(-1) ** -0.25)
 
 
 def squares(x: Tensor) -> Tensor:
-    """|x|² of (…, D), (…, 1)."""
+    """|x|², (…, 1), of x (…, D)."""
     return x.square().sum(dim=-1, keepdim=True)
 
 
 class Exponents(NamedTuple):
-    """The terms in the exponents of positive features."""
+    """Settings of :class:`PositiveFeatures`."""
 
     norms: bool  # subtract |x|²/(2·√D)
     per_query_max: bool  # subtract the largest projection of each query
@@ -87,7 +87,7 @@ class PositiveFeatures(torch.autograd.Function):
     """(exp(ω·x/D^¼ - |x|²/(2·√D) - c) + ε) / √M, with its gradient, computed in place.
 
     Choromanski et al. 2021, Lemma 1.  The features are the largest tensors of the layer; autograd
-    would save four tensors of this size, and take twice the operations.
+    would save four tensors of this size, and take twice as many operations.
     """
 
     @staticmethod
@@ -120,7 +120,7 @@ class PositiveFeatures(torch.autograd.Function):
         features, x, projection, place = ctx.saved_tensors
         form = ctx.form
         root, epsilon = x.size(-1) ** -0.25, _divided(form, projection)
-        falls = epsilon - features  # negated derivatives, which save two operations
+        falls = epsilon - features  # derivatives by the exponents, negated to save two operations
         if form.limit != math.inf:  # the gradient of clamped exponents is 0
             falls = F.threshold(falls, (1e-5 - 1) * math.exp(form.limit), 0.0, True)
         falls.mul_(gradient)
@@ -135,12 +135,11 @@ class PositiveFeatures(torch.autograd.Function):
 
 
 def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float) -> Tensor:
-    """The features (2, B, H, 1, M) of :class:`PositiveFeatures` for a query and its key.
+    """The features (2, B, H, 1, M) of :class:`PositiveFeatures` for the query and key of a token.
 
-    For the query c is the maximum of ω·q/D^¼; for the key it is 0, and exponents are clamped.
-
-    *both* holds q before k, (2, B, H, 1, D), dense, and ω is (M, D); *limit* bounds the exponents
-    of keys.  The features have no gradient.
+    *both* (2, B, H, 1, D), dense, has q before k, and *projection* is ω (M, D).  For the query, c
+    is the maximum of ω·q/D^¼; for the key, c is 0, and exponents are clamped to *limit*.  The
+    features have no gradient.
     """
     count, size = projection.shape
     features, rows = projected(both, projection), both.view(-1, 1, size)
@@ -166,19 +165,19 @@ def _divided(form: Exponents, projection: Tensor) -> float:
 
 
 class LargestExponent(torch.autograd.Function):
-    """The largest ω·k/D^¼ of all keys, or of ω·k/D^¼ - |k|²/(2·√D), with its gradient.
+    """The maximum of ω·k/D^¼, or of ω·k/D^¼ - |k|²/(2·√D), over keys and ω, with its gradient.
 
-    Only the key and the feature at the maximum have a gradient.
+    Only the key at the maximum has a gradient other than 0.
     """
 
     @staticmethod
     def forward(
         ctx: Layer, k: Tensor, hidden: Optional[Tensor], projection: Tensor, norms: bool, size: int
     ) -> Tensor:
-        """The maximum, (B, H, 1, 1), -inf without keys, in the type of *projection*.
+        """The maximum, (B, H, 1, 1), -inf if all keys are hidden, in the type of *projection*.
 
-        *k* are keys (B, S, H, D), *hidden* is as in :class:`.Segment`, and ω is (M, D); *norms*
-        subtracts |k|²/(2·√D).  The projections of *size* keys are computed together.
+        *k* are keys (B, S, H, D), *hidden* is that of :class:`.Segment`, and *projection* is ω
+        (M, D).  If *norms*, |k|²/(2·√D) is subtracted.  *size* keys are projected at a time.
         """
         best: Optional[List[Tensor]] = None
         for start in range(0, k.size(1), size):

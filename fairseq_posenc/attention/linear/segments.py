@@ -1,10 +1,10 @@
 """Linear attention of segments of tokens, which the backward pass can compute again.
 
-Features are the largest tensors of a layer: for FAVOR+ about four times as large as its input.
-Autograd would save several of them for every token.  Here only queries, keys and values are saved,
-as in fused softmax attention; the backward pass recomputes the segments, and holds the features of
-one segment at a time.  Sums over keys are not saved either: in a causal layer, one (D, M) tensor
-for each segment would take as much memory as the queries.
+Features are the largest tensors of a layer: with FAVOR+, about four times as large as the layer's
+input.  Autograd would save several such tensors.  Here only queries, keys and values are saved, as
+in fused softmax attention; the backward pass recomputes the segments, and holds the features of one
+segment at a time.  Sums over keys are not saved either: in a causal layer, one (D, M) tensor for
+each segment would take as much memory as the queries.
 """
 
 import functools
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
 
 
 def split(tensors: Sequence[Optional[Tensor]], length: int, size: int) -> List[Segment]:
-    """The fields of a :class:`Segment` of *length* tokens as segments of *size* tokens."""
+    """Split *tensors*, the fields of one :class:`Segment`, into segments of *size* tokens."""
     none = [None] * -(-length // size)
     columns = [none if x is None else x.split(size, dim=1) for x in tensors]
     return [Segment(*each) for each in zip(*columns)]
@@ -52,8 +52,8 @@ def attend_by_segments(
 ) -> Iterator[Tensor]:
     """The outputs (B, T, H, D) of each segment.
 
-    *layer* computes a segment by ``summary``, ``attended`` and ``advanced``; *stabiliser* is that
-    of its feature map, (B, H, 1, 1), or None.
+    *layer* has the methods ``summary``, ``attended`` and ``advanced``; *stabiliser* is the result
+    of :meth:`.FeatureMap.stabiliser`, (B, H, 1, 1) or None.
     """
     if causal:
         state = None
@@ -71,12 +71,12 @@ def attend_to_next(
 ) -> Tuple[Tensor, KeySums]:
     """The output (B, H, 1, D) of one token, in float32 or wider, and the state after it.
 
-    RoFormer Eq. 11 for the last query m, whose key counts, too:
+    RoFormer Eq. 11 for the last query m, which also sees the key of its own token:
 
         Σ_{n≤m} v_n (R_n ϕ(k_n))ᵀ = Σ_{n<m} v_n (R_n ϕ(k_n))ᵀ + v_m (R_m ϕ(k_m))ᵀ
 
-    On a GPU, starting an operation on one token takes the host longer than running it takes the
-    GPU, so each operation serves the query and the key at once.
+    On a GPU, an operation on one token takes longer to start than to run, so each operation
+    processes the query and the key together.
     """
     parts, table, hidden, kept = (token.q, token.k, token.v), token.table, token.hidden, token.kept
     whole = view_as_stack(parts)
@@ -103,7 +103,7 @@ def attend_to_next(
 
 
 def leaf(x: Tensor, gradient: Optional[Tensor]) -> Tensor:
-    """*x* without its history; :func:`differentiate` adds its gradient to *gradient*, if any."""
+    """*x*, detached; :func:`differentiate` adds its gradient to *gradient* unless that is None."""
     x = x.detach()
     if gradient is not None:
         x.requires_grad_().grad = gradient
@@ -111,14 +111,15 @@ def leaf(x: Tensor, gradient: Optional[Tensor]) -> Tensor:
 
 
 def differentiate(outputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:
-    """Add to the gradients of the leaves that *outputs* were computed from.
+    """Add the gradients of *outputs* to the gradients of the leaves they were computed from.
 
     >>> x, total = torch.tensor([3.0]), torch.ones(1)
     >>> differentiate([leaf(x, total) ** 2], [torch.ones(1)])
     >>> total
     tensor([7.])
 
-    *gradients* belong to the first outputs; other outputs, and those that need none, are skipped.
+    *gradients* are those of the first outputs.  Further outputs are skipped, and so are outputs
+    that require no gradient.
     """
     pairs = [pair for pair in zip(outputs, gradients) if pair[0].requires_grad]
     if pairs:
@@ -137,7 +138,7 @@ class Recomputed(torch.autograd.Function):
         stabiliser: Optional[Tensor],
         *tensors: Optional[Tensor],
     ) -> Tensor:
-        """Outputs (B, T, H, D) of the tokens with the fields *tensors*, in segments of *size*."""
+        """Outputs (B, T, H, D) of a :class:`Segment` of *tensors*, *size* tokens at a time."""
         ctx.layer, ctx.size, ctx.causal = layer, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
         tokens = Segment(*tensors)  # type: ignore[arg-type]
@@ -153,7 +154,7 @@ class Recomputed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
-        """Gradients of the stabiliser and the tokens."""
+        """Gradients of *stabiliser* and *tensors*."""
         stabiliser, *tensors = ctx.saved_tensors
         into, *sums = [
             torch.zeros_like(x) if needed else None
@@ -182,24 +183,24 @@ def _with_gradient(state: Optional[KeySums]) -> Optional[KeySums]:
 def _differentiate_everywhere(
     layer: Layer, parts: List[Segment], gradients: Sequence[Tensor], stabiliser: Optional[Tensor]
 ) -> None:
-    """Add the gradients of bidirectional attention."""
+    """Add the gradients of bidirectional attention to the leaves in *parts*."""
     state = _with_gradient(total(layer.summary(s, stabiliser) for s in parts))
     assert state is not None
     for s, gradient in zip(parts, gradients):
         with torch.enable_grad():
             out = layer.attended(s, state)
         differentiate((out,), (gradient,))
-    for s in parts:  # the gradient of the state is complete
+    for s in parts:  # the gradient of the state is complete now
         with torch.enable_grad():
             summary = layer.summary(s, stabiliser)
         differentiate(summary, [x.grad for x in state if x.grad is not None])
 
 
 def _differentiate_in_order(layer: Layer, parts: List[Tuple[Segment, Tensor]]) -> None:
-    """Add the gradients of causal attention, from the last segment to the first.
+    """Add the gradients of causal attention to the leaves in *parts*, last segment first.
 
     The states before all N segments would take as much memory as the queries.  Only the states
-    before each group of √N segments are saved; those within a group are recomputed.
+    before each group of √N segments are saved; the states within a group are recomputed.
     """
 
     def after_segment(state: Optional[KeySums], part: Tuple[Segment, Tensor]) -> KeySums:

@@ -1,1 +1,1 @@
-"""Models for CTranslate2."""
+"""Export of models to the engine CTranslate2."""

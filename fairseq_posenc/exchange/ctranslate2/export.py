@@ -1,7 +1,7 @@
-"""Folders that CTranslate2 loads: translation models, language models and encoders.
+"""Export of translation models, language models and encoders to folders for CTranslate2.
 
-The models are those of this plug-in and of fairseq.  A model is built and loaded as fairseq's
-commands do it; then its parameters are copied into a specification of the engine's Python package.
+The models can be from this plug-in or from fairseq.  A model is built and loaded as in fairseq's
+commands.  Its parameters are then copied into a specification of the engine's Python package.
 """
 
 import os
@@ -40,15 +40,15 @@ from fairseq_posenc.version import __version__
 NAME = "ctranslate2"
 QUANTIZATION = formats.Flag(
     "quantization",
-    "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)",
+    "type of the weights: int8, int8_float16, float16, bfloat16, ... (default: float32)",
     "TYPE",
 )
 VERIFY_FILE = formats.Flag(
-    "verify_file", "text in subwords, a sentence a line: count identical beam translations", "FILE"
+    "verify_file", "subwords, one sentence per line; identical translations are counted", "FILE"
 )
-#: Lengths of the compared sentences, in tokens, where the model accepts them.
+#: Lengths of the compared sentences, in tokens; a length is reduced if the model's limit is lower.
 LENGTHS = (1, 3, 20, 50, 140)
-#: The search of the compared translations.
+#: The search settings for the translations that are compared.
 BEAM = Beam(4, 0.6, 1, 200, 2000)
 
 
@@ -60,8 +60,8 @@ class CTranslate2Exporter(formats.Exporter):
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
 
-        The compared outputs are log-probabilities, or the states of an encoder; only an export in
-        float32 has to agree with the model.
+        The compared outputs are log-probabilities, or the states of an encoder.  Only an export in
+        float32 is refused if the engine's outputs differ from the model's.
         """
         import_extra("ctranslate2", f"export {NAME}")
         from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
@@ -77,7 +77,7 @@ class CTranslate2Exporter(formats.Exporter):
 
 
 def read_expressible(wanted: Wanted) -> NativeCheckpoint:
-    """Load the checkpoint that *wanted* names, or refuse one that CTranslate2 cannot compute."""
+    """Load the checkpoint at the path of *wanted*; refuse a model that CTranslate2 cannot run."""
     found = read_source(wanted, ENGINE)
     refuse_settings(found.path, found.kind, found.settings)
     return found
@@ -85,11 +85,11 @@ def read_expressible(wanted: Wanted) -> NativeCheckpoint:
 
 @torch.no_grad()
 def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
-    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts.
+    """Fill a specification with a loaded model, whose settings :func:`refuse_settings` accepts.
 
     Returns:
-        the engine's specification; and two dictionaries by side: ``longest``, the longest input in
-        tokens, and ``exact_below``, the length at which positions become approximate, or None.
+        the specification, and limits in tokens for each side: ``longest``, for inputs, and
+        ``exact_below``, from which on positions are approximate, or None.
     """
     from ctranslate2.specs import transformer_spec
 
@@ -109,17 +109,17 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
     else:
         spec.register_vocabulary(_symbols(task.source_dictionary))
     if kind is CAUSAL and not getattr(task_settings(task), "add_bos_token", False):
-        spec.config.bos_token = spec.config.eos_token  # a text starts with </s>
+        spec.config.bos_token = spec.config.eos_token  # a text begins with </s>
     heads = HEADS if kind is MASKED else ()
     for left in parameters.left(loaded.model):
         if not left.startswith(heads) and not COPIES.search(left):
             raise UsageError(
                 f"{loaded.path}: its parameter {left} has no counterpart in CTranslate2; nothing "
-                "is written"
+                "was written"
             )
     if len(parameters.epsilons) > 1:
         shown = " and ".join(f"{value:g}" for value in sorted(parameters.epsilons))
-        raise UsageError(f"{loaded.path}: its norms have ε of {shown}; CTranslate2 has one for all")
+        raise UsageError(f"{loaded.path}: its norms have ε {shown}; CTranslate2 has one ε for all")
     spec.config.layer_norm_epsilon = parameters.epsilons.pop()
     longest = {side: stack.max_positions() for side, stack in stacks.items()}
     exact = {side: limit for side, (_, limit) in filled.items()}
@@ -128,7 +128,7 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
 
 @torch.no_grad()
 def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
-    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
+    """Write and compare a loaded model, whose settings :func:`refuse_settings` accepts.
 
     The report has the largest difference of token log-probabilities, or of an encoder's states.
     """
@@ -136,7 +136,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     difference = same = None
     quantization, text = wanted.get("quantization") or "float32", wanted.get("verify_file")
     versions = {"quantization": quantization, "fairseq_posenc": __version__}
-    told = {"kind": kind.name, **limits, **versions}  # read before translating
+    told = {"kind": kind.name, **limits, **versions}  # what serving reads before it translates
     with new_folder(wanted.out) as side:
         spec.validate()
         spec.optimize(quantization=wanted.get("quantization"))
@@ -150,24 +150,24 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
             same = _same_translations(kind, loaded, side, text)
         files = [os.path.join(wanted.out, name) for name in files_in(side)]
     notes = [
-        f"the {side} is computed as in training below {limit} tokens"
+        f"the {side} is computed exactly below {limit} tokens, and approximately from there on"
         for side, limit in limits["exact_below"].items()
         if limit is not None
     ]
     if kind is MASKED and any(n.startswith(HEADS) for n, _ in loaded.model.named_parameters()):
         notes.append("the states of the encoder are exported, without its output layers")
     if loaded.settings.get("segments") == "pairs":
-        notes.append("give the segments of pairs as token types")
+        notes.append("pass the segments of text pairs as token types")
     return Report(files, notes, difference, "fairseq", same, quantization)
 
 
 def _symbols(dictionary: Dictionary) -> List[str]:
-    """The symbols of a dictionary, in order, with the engine's name of padding."""
+    """The symbols of a dictionary, in order, with the engine's name for padding."""
     return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]
 
 
 def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
-    """Sentences of ordinary symbols, always the same."""
+    """Fixed random sentences of ordinary symbols."""
     generator = torch.Generator().manual_seed(seed)
     lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # room for </s> and <s>
     first, highest = dictionary.nspecial, len(dictionary)
@@ -208,12 +208,12 @@ def _encoder(loaded: Loaded, engine: Any, sentence: List[int]) -> Tuple[Tensor, 
 
 
 class _Engine(NamedTuple):
-    """How the engine computes a kind of model."""
+    """How the engine represents and runs a kind of model."""
 
-    spec: str  # its specification
-    modules: Dict[str, str]  # by side of the specification, the module of our model
-    runs: str  # its class that runs the folder
-    both: Callable[..., Tuple[Tensor, Any]]  # our outputs and the engine's, for a sentence a side
+    spec: str  # the class of its specification
+    modules: Dict[str, str]  # for each side, the path of the module in our model
+    runs: str  # the engine's class that runs the folder
+    both: Callable[..., Tuple[Tensor, Any]]  # outputs of our model and of the engine
 
 
 _SOURCE, _TARGET = {"source": "encoder"}, {"target": "decoder"}
@@ -231,7 +231,7 @@ _ENGINES = {
 def _difference(
     kind: Kind, loaded: Loaded, folder: str, limits: Dict[str, Dict[str, Any]]
 ) -> float:
-    """The largest difference of the outputs from fairseq's, at lengths that are exact."""
+    """The largest difference between the engine's outputs and fairseq's, below ``exact_below``."""
     say_on_terminal("comparing the two models")
     *_, runs, both = _ENGINES[kind.name]
     engine = getattr(import_extra("ctranslate2", "--verify"), runs)(folder, compute_type="default")
@@ -244,9 +244,9 @@ def _difference(
 
 
 def _same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tuple[int, int]:
-    """The number of lines of a file with identical beam translations, and of all its lines."""
+    """How many lines of a file both models translate identically, and how many lines it has."""
     if kind is not TRANSLATION:
-        raise UsageError(f"--verify-file {path}: is for translation models; this is no such model")
+        raise UsageError(f"--verify-file {path}: is for translation models only; drop it")
     lines = [line.split() for line in read_lines(path, f"--verify-file {path}") if line.strip()]
     say_on_terminal(f"translating {path} with both models")
     engine = import_extra("ctranslate2", "--verify-file").Translator(folder)
@@ -265,6 +265,6 @@ def _same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tu
 
 formats.register_format(
     NAME,
-    summary="folder for the engine CTranslate2, translation and language models, encoders",
+    summary="a folder for CTranslate2: translation models, language models and encoders",
     exporter=CTranslate2Exporter(),
 )

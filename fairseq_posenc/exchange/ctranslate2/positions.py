@@ -1,20 +1,20 @@
-"""What CTranslate2 can express of a model: settings, and a function for each position encoding.
+"""The settings and the position encodings that CTranslate2 can represent.
 
-A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
-it, if it has its default, or if it has no effect in the model at hand.
+A setting with the role ``model`` is accepted if it is in the lists of this file, if an encoding
+lists it in its *flags*, if it has its default, or if it has no effect in the model at hand.
 
 A new encoding needs one function with the decorator :func:`expresses`, here or in a ``--user-dir``;
-an encoding without one is refused by name.  Encodings whose logits are a function of the distance
-alone need no more than ``expresses("NAME", acts="bias", flags=(…))(bias_by_distance)``.
+an encoding without such a function is refused.  If the logits of an encoding depend on the distance
+alone, ``expresses("NAME", acts="bias", flags=(…))(bias_by_distance)`` is enough.
 
-The engine has rotary embeddings, relative keys and values (Shaw), a bias by bucket of the distance
-(T5) and, in decoders, ALiBi.  Where self-attention has none of these, the engine adds a table to
-the embeddings.  Other encodings are expressed through these:
+The engine has rotary embeddings, relative keys and values (Shaw), a bias per bucket of distances
+(T5) and, in decoders, ALiBi.  If self-attention has none of these, the engine adds a table of
+positions to the embeddings.  Other encodings are converted to one of these forms:
 
-* a bias of any relative encoding becomes a table with a bucket for every distance (ALiBi in an
-  encoder, and T5, whose own buckets the engine would round in float32);
+* the bias of a relative encoding becomes a table with a bucket for every distance (for ALiBi in an
+  encoder, and for T5, because the engine would round T5's own buckets in float32);
 * ``none`` becomes rotations by an angle of zero;
-* a scaling of rotary frequencies, such as YaRN, becomes a divisor of every frequency, and its
+* a scaling of rotary frequencies, such as YaRN, becomes one divisor per frequency, and its
   temperature becomes a factor on the projections of queries and keys.
 """
 
@@ -49,7 +49,7 @@ _READ = (
     *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
     "num_positions",
 )
-#: Settings with the values that can be expressed.
+#: The supported values, by setting.
 _VALUES = {
     "activation_fn": tuple(ACTIVATIONS),
     "norm": ("layer", "rms"),
@@ -66,17 +66,17 @@ _NO_ROTATION = 1e30
 
 
 class Positions(NamedTuple):
-    """The positions of one self-attention, in the engine's terms."""
+    """The positions of one self-attention, as the engine's specification represents them."""
 
     arguments: Dict[str, Any] = {}  # arguments of the specification
     tensors: Dict[str, Any] = {}  # attributes of the specification, to be filled in
     temperature: float = 1.0  # factor on the rotated channels of queries and of keys
-    rotated: int = 0  # number of these channels in every head
+    rotated: int = 0  # number of rotated channels in every head
     # length in tokens from which on the positions are approximate, or None
     exact_below: Optional[int] = None
 
     def and_also(self, other: "Positions") -> "Positions":
-        """Both at once; at most one of them rotates."""
+        """These positions combined with *other*; at most one of the two rotates."""
         return Positions(
             {**self.arguments, **other.arguments},
             {**self.tensors, **other.tensors},
@@ -86,16 +86,16 @@ class Positions(NamedTuple):
         )
 
 
-#: Expresses an encoding, given its object and the number of a layer.
+#: A function that converts an encoding, given the encoding and the number of a layer.
 Function = Callable[[PositionEncoding, int], Positions]
 
 
 class Expression(NamedTuple):
-    """What the engine needs of an encoding."""
+    """How an encoding is converted for the engine."""
 
-    positions: Function  # what it contributes to a layer
-    acts: str  # ``rotation`` or ``bias``, which the engine combines, or ``alone``
-    # settings that *positions* takes into account; others are refused unless default
+    positions: Function  # converts the encoding in a layer
+    acts: str  # ``rotation`` or ``bias``, which the engine can combine, or ``alone``
+    # settings that *positions* takes into account; other settings must have their defaults
     flags: Tuple[str, ...]
 
 
@@ -105,11 +105,12 @@ EXPRESSIONS: Dict[str, Expression] = {}
 def expresses(
     *names: str, acts: str = "alone", flags: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
-    """Decorator of a function that expresses an encoding in a layer, given both.
+    """Register the decorated function as the conversion of the encodings *names*.
 
     Args:
         names: values of ``--position-encoding``.
-        acts: as for :class:`Expression`; so are *flags*.
+        acts: see :class:`Expression`.
+        flags: see :class:`Expression`.
     """
 
     def add(function: Function) -> Function:
@@ -119,13 +120,13 @@ def expresses(
     return add
 
 
-# their table is added to the embeddings
+# the engine adds their table to the embeddings
 expresses("sinusoidal", "learned")(lambda encoding, layer: Positions())
 expresses("none", acts="rotation")(lambda encoding, layer: no_rotations())
 
 
 def no_rotations() -> Positions:
-    """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
+    """Rotations by zero; without rotations, the engine would add sinusoids to the embeddings."""
     turned = _rotations(2, "interleaved", 10000.0, "Linear")
     return Positions({**turned, "rotary_scaling_factor": _NO_ROTATION})
 
@@ -143,7 +144,7 @@ def rotary(encoding: PositionEncoding, layer: int) -> Positions:
     theta, base, pairing, temperature = cast(Rotation, encoding.rotation(layer))
     dim, rule, tensors = 2 * len(theta), None, {}
     unscaled = frequencies(dim, base)
-    if not torch.equal(theta, unscaled):  # divisors, the same for short texts as for long ones
+    if not torch.equal(theta, unscaled):  # the same divisors for short and long texts
         names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
         rule, tensors = "Su", {name: (unscaled / theta).float().numpy() for name in names}
     return Positions(_rotations(dim, pairing, base, rule), tensors, temperature, dim)
@@ -162,7 +163,7 @@ def _rotations(dim: int, pairing: str, base: float, rule: Optional[str]) -> Dict
 
 @expresses("shaw", flags=("shaw_max_distance", "shaw_values"))
 def shaw(encoding: PositionEncoding, layer: int) -> Positions:
-    """Tables for distances from -K to K; a decoder's future distances get zeros."""
+    """Tables for distances from -K to K; in a decoder, rows of future distances are zero."""
     tables = encoding.tables(layer)
     later = len(tables["keys"]) - 1 if encoding.stack.causal else 0
 
@@ -176,14 +177,14 @@ def shaw(encoding: PositionEncoding, layer: int) -> Positions:
 
 @expresses("t5", "alibi", acts="bias", flags=("t5_num_buckets", "t5_max_distance"))
 def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
-    """A table with a bucket for every distance below a reach, and logarithmic buckets above it.
+    """A table with a bucket for every distance up to a limit, and logarithmic buckets beyond it.
 
-    The bias of T5 is constant from its maximum distance on, so its table is exact for every length;
-    the table of ALiBi is exact for lengths that the model accepts.
+    T5's bias is constant from its maximum distance on, so T5's table is exact for every length.
+    ALiBi's table is exact for the lengths that the model accepts.
     """
     reach = encoding.constant_from(encoding.stack.max_positions)
     limit = reach if encoding.constant_from(reach + 1) > reach else None
-    # a side has 2 · reach buckets: one for every distance < reach, as many from there to 2 · reach
+    # each side has reach buckets below distance reach, one per distance, and reach buckets above it
     beyond = [round(reach * 2 ** (row / reach)) for row in range(reach)]
     later = torch.tensor([*range(reach), *beyond])
     distances = -later if encoding.stack.causal else torch.cat((-later, later))
@@ -196,7 +197,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
 
 
 def positions_of(attention: Layer, has_table: bool) -> Positions:
-    """The positions of a self-attention; *has_table* says if its input has positions already."""
+    """The positions of a self-attention; *has_table*: whether its input includes positions."""
     encoding, found = getattr(attention, "encoding", None), Positions()
     if encoding is None:
         return found if has_table else no_rotations()
@@ -206,7 +207,7 @@ def positions_of(attention: Layer, has_table: bool) -> Positions:
 
 
 def refuse_settings(path: str, kind: Kind, settings: Settings) -> None:
-    """Refuse what CTranslate2 cannot compute."""
+    """Refuse a model whose settings CTranslate2 cannot represent."""
     known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
     formats.refuse_inexpressible(
@@ -214,7 +215,7 @@ def refuse_settings(path: str, kind: Kind, settings: Settings) -> None:
     )
     cfg = Namespace(**settings)
     for side in SIDES:
-        if settings.get("position_encoding") is not None:  # fairseq's models have tables or none
+        if settings.get("position_encoding") is not None:  # None for fairseq's own models
             own = f"{side}_position_encoding"
             flag = flag_of(own if settings.get(own) else "position_encoding")
             _refuse_encodings(path, flag, side_encoding(cfg, side))
@@ -228,17 +229,17 @@ def _refuse_encodings(path: str, flag: str, value: str) -> None:
         lost = [name for name in names if name not in EXPRESSIONS]
         if lost:
             known = ", ".join(sorted(EXPRESSIONS))
-            raise UsageError(f"{shown} cannot compute {lost[0]}; it has {known}")
+            raise UsageError(f"{shown} cannot compute {lost[0]}; it supports {known}")
         alone = _acting("alone", names)
         if alone and len(names) > 1:
             raise UsageError(
-                f"{shown} computes {alone[0]} only alone; it can combine rotary with "
+                f"{shown} computes {alone[0]} only by itself; it can combine rotary with "
                 f"{' or '.join(_acting('bias', [*EXPRESSIONS]))}"
             )
     with_bias = ["+".join(names) for names in compositions if _acting("bias", names)]
     if len(with_bias) > 1:
         raise UsageError(
-            f"{shown} has one bias for all layers of a stack, and {' and '.join(with_bias)} differ"
+            f"{shown} has one bias for all layers of a stack, but {' and '.join(with_bias)} differ"
         )
 
 

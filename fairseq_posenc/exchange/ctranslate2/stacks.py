@@ -1,4 +1,4 @@
-"""Filling CTranslate2's specifications of encoders and decoders from fairseq's modules."""
+"""Fills CTranslate2's specifications of encoders and decoders from fairseq's modules."""
 
 import inspect
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Parameters:
-    """Copies parameters in float32, and remembers which.
+    """Copies parameters in float32, and records which ones were copied.
 
-    A model with a parameter that was not copied computes something that the export does not.
+    If a parameter is not copied, the exported model does not compute the same as the original.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class Parameters:
         self.epsilons: Set[float] = set()
 
     def copy(self, parameter: Tensor) -> np.ndarray:
-        """The values of *parameter*, contiguous."""
+        """A contiguous copy of *parameter*."""
         self.count(parameter)
         return parameter.float().contiguous().numpy().copy()
 
     def count(self, *parameters: Tensor) -> None:
-        """Count *parameters* as copied, because something that was copied holds their values."""
+        """Record *parameters* as copied, because an array made from them has been copied."""
         self._copied.update(map(id, parameters))
 
     def left(self, model: nn.Module) -> List[str]:
@@ -42,10 +42,10 @@ class Parameters:
 def encoder_spec(
     module: Layer, activation: str, parameters: Parameters
 ) -> Tuple[Any, Optional[int]]:
-    """The specification of an encoder, filled.
+    """Make and fill the specification of an encoder.
 
     Returns:
-        the specification, and the length in tokens from which on its positions are approximate.
+        the specification, and the length in tokens from which positions are approximate, or None.
     """
     embeddings = [module.embed_tokens]
     if getattr(module, "embed_segments", None) is not None:
@@ -64,7 +64,7 @@ def encoder_spec(
 def decoder_spec(
     module: Layer, activation: str, parameters: Parameters
 ) -> Tuple[Any, Optional[int]]:
-    """The specification of a decoder, filled; as :func:`encoder_spec`."""
+    """Make and fill the specification of a decoder; see :func:`encoder_spec`."""
     alibi = native_alibi(module)
     arguments = {
         **_shape(module, activation),
@@ -92,19 +92,19 @@ def decoder_spec(
 
 
 def native_alibi(module: Layer) -> bool:
-    """True if all layers have ALiBi alone, so that the engine's own can be used at any length."""
+    """True if ALiBi is the only encoding of all layers; then the engine's own ALiBi is used."""
     encodings = [getattr(each.self_attn, "encoding", None) for each in module.layers]
     return all(each is not None and each.name == "alibi" for each in encodings)
 
 
 def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
-    """A new specification of the engine, also for an engine that knows fewer arguments.
+    """Make a specification with those arguments that the installed engine accepts.
 
     Args:
-        arguments: those of the newest version; None and False stand for what a model does without.
+        arguments: arguments for the newest engine; those that are None or False are not needed.
 
     Raises:
-        UsageError: a model needs an argument that the installed version does not know.
+        UsageError: the model needs an argument that the installed engine does not accept.
     """
     known = inspect.signature(vars(kind)["__init__"]).parameters
     needed = [n for n in sorted(set(arguments) - set(known)) if arguments[n] not in (None, False)]
@@ -125,7 +125,7 @@ def _specs() -> Any:
 
 
 def _shape(module: Layer, activation: str) -> Any:
-    """The arguments that specifications of encoders and decoders share."""
+    """The arguments that specifications of encoders and of decoders have in common."""
     first = module.layers[0]
     return {
         "num_layers": len(module.layers),
@@ -141,26 +141,26 @@ def _shape(module: Layer, activation: str) -> Any:
 
 
 def _kv_heads(attention: Layer) -> Optional[int]:
-    """The number of key heads if several heads of queries share one, else None."""
-    heads = getattr(attention, "kv_heads", attention.num_heads)  # fairseq's has no such attribute
+    """The number of key heads if several query heads share a key head, else None."""
+    heads = getattr(attention, "kv_heads", attention.num_heads)  # not in fairseq's class
     return None if heads == attention.num_heads else int(heads)
 
 
 def _is_rms(module: Layer) -> bool:
-    """True for norms that have no parameters."""
+    """True if the norms are RMS norms, which have no parameters here."""
     return getattr(module.layers[0].final_layer_norm, "weight", None) is None
 
 
 def _fill_stack(
     spec: "LayerSpec", module: Layer, parameters: Parameters, alibi: bool = False
 ) -> Optional[int]:
-    """Fill what encoders and decoders share: positions, norms, self-attention and feed-forward."""
+    """Fill the modules of encoders and decoders alike: positions, norms, self-attention, FFN."""
     spec.scale_embeddings = float(module.embed_scale)
     table = module.embed_positions
     if table is not None:
         parameters.count(*table.parameters())
         tokens = torch.full((1, module.max_positions()), module.padding_idx + 1)
-        rows = table(tokens)[0]  # (L, C), whatever kind of table it is
+        rows = table(tokens)[0]  # (L, C), for any kind of table
         spec.position_encodings.encodings = rows.float().contiguous().numpy().copy()
     size, rms = module.layers[0].embed_dim, _is_rms(module)
     limits = []
@@ -185,7 +185,7 @@ def _fill_stack(
 def _self_attention(
     attention: Layer, positions: Positions, rms: bool, parameters: Parameters
 ) -> Any:
-    """The specification of a self-attention, filled but for its norm."""
+    """The specification of a self-attention, filled except for its norm."""
     norms: List[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
     normed = norms[0] is not None
     arguments = {
@@ -212,7 +212,7 @@ def _self_attention(
 
 
 def _scale(spec: "LayerSpec", names: Tuple[str, ...], factors: np.ndarray) -> None:
-    """Multiply the first rows of the arrays of a specification by *factors*, in place."""
+    """Multiply the first rows of the arrays *names* of a specification by *factors*, in place."""
     for name in names:
         array = getattr(spec, name, None)
         if isinstance(array, np.ndarray):  # the engine has a marker for an absent bias
@@ -220,7 +220,7 @@ def _scale(spec: "LayerSpec", names: Tuple[str, ...], factors: np.ndarray) -> No
 
 
 def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Parameters) -> None:
-    """Fill a linear layer with one or several projections of the same input."""
+    """Fill a linear layer with the rows of one or several projections of the same input."""
     spec.weight = np.concatenate([parameters.copy(each.weight) for each in projections])
     if any(each.bias is not None for each in projections):
         biases = [torch.zeros(len(p.weight)) if p.bias is None else p.bias for p in projections]

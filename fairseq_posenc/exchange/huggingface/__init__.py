@@ -1,1 +1,1 @@
-"""Folders of transformers: the classes of its models by family, their tensors and tokenizers."""
+"""Import and export of folders of transformers: tables of its classes, tensors, tokenizers."""

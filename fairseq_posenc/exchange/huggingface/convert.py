@@ -1,4 +1,4 @@
-"""Reading and writing folders of classes of transformers, which need no code of this plug-in.
+"""Import and export of folders that transformers loads without code of this plug-in.
 
 A table describes each class; see :mod:`~fairseq_posenc.exchange.huggingface.table`.
 """
@@ -41,13 +41,13 @@ from fairseq_posenc.models import kinds
 
 _END = LEADING.index("</s>")
 _MASK_NOTE = (
-    "its tokenizer reads the name of a special symbol in a text as text; for a text with a mask, "
-    "give it split_special_tokens=False"
+    "the tokenizer treats the name of a special symbol in a text as ordinary text; to use mask "
+    "tokens, call it with split_special_tokens=False"
 )
 
 
 class ClassImporter(formats.Importer):
-    """Reads a folder of a class of transformers."""
+    """Reads a folder that a class of transformers saved."""
 
     def __init__(self, source: TransformersClass) -> None:
         self.source = source
@@ -63,7 +63,7 @@ class ClassImporter(formats.Importer):
 def read_class(
     source: TransformersClass, folder: hf.Folder, file: Optional[str]
 ) -> formats.Imported:
-    """The model in a folder of a class; *file* is its vocabulary, if that is elsewhere."""
+    """Read the model in a folder of a class; *file* is a vocabulary outside the folder, or None."""
     config = folder.config
     name = config.architecture(list(source.architectures))
     built = source.architectures[name]
@@ -114,7 +114,7 @@ def _reference(
     return reference(load, description, numbers, missing, start, segments, labels)
 
 
-#: The flags of an export by the kind of model.
+#: The flags of an export, for each kind of model.
 _FLAGS = {
     kinds.CAUSAL.name: (VOCAB,),
     kinds.MASKED.name: (VOCAB, HEAD, DATA),
@@ -141,8 +141,8 @@ class ClassExporter(CheckpointExporter):
         target, settings, path = self.target, checkpoint.settings, checkpoint.path
         if checkpoint.kind is not target.kind:
             raise UsageError(
-                f"{path}: {target.name} is for models of --arch {target.kind.arch}, and this is "
-                f"one of --arch {checkpoint.kind.arch}"
+                f"{path}: {target.name} is for models of --arch {target.kind.arch}, but this "
+                f"model has --arch {checkpoint.kind.arch}"
             )
         name, built = _choose(target, checkpoint, head)
         family = target.kind.family
@@ -181,7 +181,7 @@ class ClassExporter(CheckpointExporter):
 def _choose(
     target: TransformersClass, checkpoint: NativeCheckpoint, head: Optional[str]
 ) -> Tuple[str, Architecture]:
-    """The architecture for *head*, None being the output of a language model."""
+    """The name and the entry of the architecture for *head*; None is the language-model head."""
     heads = ""
     if head is not None:
         token = head in checkpoint.heads(kinds.TOKEN_HEADS)
@@ -190,8 +190,8 @@ def _choose(
         if built.heads == heads and built.when(checkpoint.settings):
             return name, built.named(head)
     raise UsageError(
-        f"--head {head or 'lm'}: {target.name} has nothing like it; export another head, or lm for "
-        "the language-model head"
+        f"--head {head or 'lm'}: {target.name} has no such head; export a different head, "
+        "or lm for the language-model head"
     )
 
 

@@ -1,8 +1,8 @@
-"""The embeddings and the output of a class of transformers and ours, in both directions.
+"""Conversion of embeddings and output projections, in both directions.
 
-fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
-embedding, which then differs from the output.  Where T5's output is its embedding, T5 multiplies
-the states before it by 1/√C, which is what fairseq computes if T5's embedding is ours times √C.
+fairseq multiplies embeddings by √C.  If a class does not, an export multiplies √C into the written
+embedding, which then differs from the output projection.  T5 with a tied output computes logits
+E x / √C from its embedding E.  They equal our logits if E is √C times our embedding.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
 _SEGMENTS = "embed_segments.weight"
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")
-#: The logit of a symbol that must not be produced; half precision can hold it, too.
+#: The logit of a symbol that must not be produced; it is finite in half precision.
 _HIDDEN = -65504.0
 _OTHER_START = (
-    "its translations do not begin with </s>; here they do, so the decoder has embeddings of its "
-    "own, in which </s> has the vector of their first token"
+    "the model's translations begin with a token other than </s>; here they begin with </s>, so "
+    "the decoder has separate embeddings, in which </s> has the vector of that token"
 )
 
 
@@ -44,13 +44,13 @@ def write_embeddings(
     texts: WrittenTexts,
     built: Architecture,
 ) -> None:
-    """Move the embeddings and the output to the names of a class, with rows in its order.
+    """Move the embeddings and the output projection to *state*, with rows in the class's order.
 
     Args:
-        ours: our parameters; those of the embeddings and of the output are removed.
+        ours: our parameters; the embeddings and the output projection are removed from it.
 
     Raises:
-        UsageError: the model has two embeddings, and the class has one.
+        UsageError: the model has two embeddings, but the class has only one.
     """
     tables = {stack.side: ours.pop(stack.our_embedding) for stack in target.stacks}
     (*_, side), first, last = tables, next(iter(tables.values())), [*tables.values()][-1]
@@ -59,7 +59,7 @@ def write_embeddings(
     if not one and not target.two_embeddings:
         raise UsageError(
             f"{checkpoint.path}: was trained without --share-all-embeddings, but {target.name} has "
-            "one embedding for source and target; hf-remote-code holds two; nothing was written"
+            "one embedding for source and target; use export hf-remote-code; nothing was written"
         )
     root = math.sqrt(last.size(1))
     said = any("no_scale_embedding" in entry.ours for entry in target.entries)
@@ -93,7 +93,7 @@ def write_tables(
     settings: Settings,
     config: Config,
 ) -> List[str]:
-    """Move tables of positions, with rows for the longest text, and of segments; returns notes."""
+    """Move the tables of positions and of segments to *state*, and return notes."""
     rows, notes = max(settings[name] for _, name in target.kind.lengths), []
     for stack in target.stacks:
         if stack.segments:
@@ -107,19 +107,19 @@ def write_tables(
         table = torch.zeros(rows, channels)
         if encoding == "sinusoidal":
             table = _sinusoids(rows, channels)
-        elif encoding == "learned":  # fairseq's rows begin after the padding's number
+        elif encoding == "learned":  # fairseq's first position is in row PAD + 1
             known = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :][:rows]
             table[: len(known)] = known
             if len(known) < rows:
                 notes.append(
-                    f"the {side} knows {len(known)} positions; beyond them its table is zero"
+                    f"the {side} has {len(known)} learned positions; its table is zero beyond them"
                 )
-        # a class that computes its table would lose any other
+        # a class that computes its table would not save a different one
         if stack.table.computed and not _close(table, stack.table.computed(rows, channels), 1e-5):
             raise UsageError(
-                f"--position-encoding {encoding}: the positions of the {side} are not those that "
-                f"{target.name} computes, and its save_pretrained leaves others out; "
-                "hf-remote-code holds them; nothing was written"
+                f"--position-encoding {encoding}: positions of the {side} differ from those that "
+                f"{target.name} computes, and its save_pretrained would drop them; "
+                "use export hf-remote-code; nothing was written"
             )
         front = torch.zeros(stack.table.first(config), channels)
         state[stack.table.theirs] = torch.cat((front, table))
@@ -140,7 +140,7 @@ def _close(one: Tensor, other: Tensor, bound: float) -> bool:
 
 
 def start_of(source: TransformersClass, reader: Reader, config: Config) -> int:
-    """The number of the token that begins a translation in a class."""
+    """The number of the token with which translations of the foreign model begin."""
     usual = int(reader.vocabulary.order[LEADING.index(source.start)])
     start: int = config.get("decoder_start_token_id", usual)
     return start
@@ -155,19 +155,19 @@ def read_embeddings(
     tied: bool,
     gains: Mapping[str, Tensor],
 ) -> List[str]:
-    """Move the embeddings and the output to our names, set whether they are one, and return notes.
+    """Move the embeddings and the output projection, set which ones are shared, and return notes.
 
     Args:
-        gains: the gain of the norm after the last layer (C), by side, where our norm has none.
+        gains: for each side, the gain (C,) of the norm after the last layer, if ours has no gain.
 
     Raises:
-        UsageError: a tensor is missing or misshapen, or the output has a bias and ours has none.
+        UsageError: a tensor is missing or has a wrong shape, or only the foreign output has a bias.
     """
     vocabulary, stacks, kind = reader.vocabulary, source.stacks, source.kind
 
     def rows(theirs: str) -> Tensor:
         table = reader.rows(theirs)
-        if kind is TRANSLATION:  # symbols that the class lacks are as improbable as padding
+        if kind is TRANSLATION:  # symbols that the class lacks get the row of padding
             table[vocabulary.absent] = table[PAD].clone()
         return table
 
@@ -189,7 +189,7 @@ def read_embeddings(
     gain, root = gains.get(stacks[-1].side), math.sqrt(last.size(-1))
     if gain is not None and tied and source.divides:
         same = torch.equal(first, last) and torch.equal(last, output)
-        if same and bool((gain == 1).all()):  # √C on the inputs, instead of 1/√C on the output
+        if same and bool((gain == 1).all()):  # scale inputs by √C instead of states by 1/√C
             settings["no_scale_embedding"] = False
             first = last = output = output / root
             gain = None
@@ -205,7 +205,7 @@ def read_embeddings(
     if gain is not None and not bool((gain == 1).all()):
         reader.scale_columns(gain, [name])
         if tied:
-            notes.append("its tied output is separate here, to hold the last norm's gain")
+            notes.append("the tied output is separate here, as it includes the last norm's gain")
     one = torch.equal(last, reader.parameters[name])
     said = {
         "untie_weights_roberta": not one,
@@ -222,10 +222,10 @@ def read_embeddings(
 def _read_bias(
     source: TransformersClass, reader: Reader, built: Architecture, config: Config, tied: bool
 ) -> None:
-    """Move the bias of the output; arguments as for :func:`read_embeddings`."""
+    """Move the bias of the output projection; arguments as for :func:`read_embeddings`."""
     usual, *others = source.output_biases
     name = next((other for other in others if not tied and other in reader), usual)
-    if not built.modules:  # the output of our model has no bias, either
+    if not built.modules:  # our output projection has no bias
         if name in reader and bool(reader.take(name).ne(0).any()):
             raise UsageError(
                 f"{reader.path}: {name} is not zero; the output of fairseq's models has no bias"
@@ -241,10 +241,10 @@ def _read_bias(
 def read_tables(
     source: TransformersClass, reader: Reader, settings: Settings, config: Config
 ) -> List[str]:
-    """Move tables of positions and segments, and return notes.
+    """Move the tables of positions and of segments, and return notes.
 
-    Tables that are fairseq's sinusoids are left out where the class can have sinusoids.  If there
-    is only one segment, its vector is added to the positions.
+    If the class can have sinusoids, tables equal to fairseq's sinusoids are left out.  If there is
+    only one segment, its vector is added to the positions.
     """
     longest = settings[source.kind.length]
     tables: List[Tuple[str, Table, Tensor]] = []
@@ -268,7 +268,7 @@ def read_tables(
         if table.dim() != 2 or len(table) != first + longest:
             raise UsageError(
                 f"{reader.path}: {theirs} has {len(table) if table.dim() else 1} rows, and the "
-                f"longest text by config.json needs {first + longest}"
+                f"longest text allowed by config.json needs {first + longest}"
             )
         segment = reader.take(added) if added else table.new_zeros(1, table.size(1))
         if segment.shape != (1, table.size(1)):
@@ -286,5 +286,5 @@ def read_tables(
         front = x.new_zeros(PAD + 1, x.size(1))
         reader.put(f"{ours}embed_positions.weight", torch.cat((front, x)), table_of.theirs)
     if any(table_of.computed for _, table_of, _ in tables):
-        return ["its positions are not fairseq's sinusoids: they become learned tables"]
+        return ["the positions differ from fairseq's sinusoids and become learned tables"]
     return []

@@ -1,8 +1,8 @@
-"""The tokenizer that goes with an exported encoder, and the numbers of its symbols.
+"""The tokenizer of an exported encoder, and the numbers of its symbols.
 
-A model whose tokenizer is one of transformers keeps it, and the rows of its vocabulary are put in
-the tokenizer's order.  For other subwords, a tokenizer with the numbers of dict.txt is written.
-RoFormer has a vocab.txt of BERT's kind; transformers itself splits text into its pieces.
+If the tokenizer of a model is from transformers, the export copies this tokenizer and puts the rows
+of symbols in the tokenizer's order.  For other subwords, the export writes a tokenizer with the
+numbers of dict.txt.  For RoFormer, it writes a vocab.txt like BERT's, with word pieces.
 """
 
 import json
@@ -41,12 +41,12 @@ from fairseq_posenc.serving.transformers_tokenizer import (
     word_pieces,
 )
 
-#: The symbols of a model whose texts are between ``<s>`` and ``</s>``, by their roles.
+#: The special symbols, by role, of a model whose texts are between ``<s>`` and ``</s>``.
 _ROLES = {
     **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
     **{"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": MASK},
 }
-#: The roles of symbols whose numbers config.json has.
+#: The roles whose symbols have their numbers in config.json.
 _NUMBERED = ("bos_token", "cls_token", "pad_token", "eos_token", "sep_token")
 #: The first symbols of vocab.txt, in order.
 _FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -57,7 +57,7 @@ class MaskedTexts(Texts):
     """The text of encoders, between ``<s>`` and ``</s>``.
 
     Args:
-        counted: whether positions begin after the number of the padding symbol.
+        counted: whether positions are counted from the number of the padding symbol.
     """
 
     def __init__(self, counted: bool = False) -> None:
@@ -68,8 +68,8 @@ class MaskedTexts(Texts):
         vocabulary = super().read(path, file, config)
         if vocabulary.missing or MASK not in vocabulary.names:
             raise UsageError(
-                f"{vocabulary.source}: a masked language model has cls_token, sep_token and "
-                "mask_token in tokenizer_config.json, and they are missing"
+                f"{vocabulary.source}: a masked language model needs cls_token, sep_token and "
+                "mask_token in tokenizer_config.json, and one is missing"
             )
         padding = int(vocabulary.order[PAD])
         if self.counted and padding_of(config) != padding:
@@ -111,7 +111,7 @@ def padding_of(config: Config) -> int:
 
 
 def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, str]) -> Marks:
-    """The marks of training: [CLS] in front of texts, and separators between two texts."""
+    """The special symbols around texts in training: [CLS], and separators after texts."""
     fine_tuned = hasattr(checkpoint.task, "separator_token")
     separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
     begin, end, second = names["<s>"], names["</s>"], ":1" if _SEGMENTS in inputs else ""
@@ -123,9 +123,9 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
 def _copied(
     checkpoint: NativeCheckpoint, files: Files, inputs: List[str], folder: str
 ) -> Optional[Tensor]:
-    """Write the model's own tokenizer of transformers, where tokenizer.json can describe it.
+    """Write the model's own tokenizer of transformers as a tokenizer.json.
 
-    It cannot describe one with words of jieba.  Returns our number of each written symbol, (V,).
+    Returns our number of each written symbol, (V,), or None if no tokenizer.json can be made.
     """
     if files.kind != JIEBA and os.path.isfile(files.path("tokenizer.json")):
         content = read_json(files.path("tokenizer.json"))
@@ -139,16 +139,16 @@ def _copied(
     theirs = [*LEADING, *vocabulary.symbols, *([MASK] if MASK in vocabulary.names else [])]
     if theirs != checkpoint.symbols:
         raise UsageError(
-            f"--subword-file {files.folder}: its symbols are not those of the model's dictionary "
-            f"{checkpoint.dictionary}; give the tokenizer of its training"
+            f"--subword-file {files.folder}: its symbols differ from the model's dictionary "
+            f"{checkpoint.dictionary}; give the tokenizer that training used"
         )
     names = vocabulary.names
     if (content.get("post_processor") or {}).get("type") in (None, "ByteLevel"):
-        # such a tokenizer puts nothing around texts
+        # such a tokenizer adds no special symbols to texts
         number = {names[ours]: int(vocabulary.order[LEADING.index(ours)]) for ours in LEADING}
         marks = _marks(checkpoint, inputs, names)
         content = {**content, "post_processor": post_processor(marks, number)}
-    of_texts = ("bos_token", "eos_token")  # a tokenizer of an encoder has no need of them
+    of_texts = ("bos_token", "eos_token")  # a tokenizer of an encoder does not need these
     roles = {role: names[ours] for role, ours in _ROLES.items() if role not in of_texts}
     content = as_text(content, special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
@@ -158,7 +158,7 @@ def _copied(
 
 
 class WordPieceTexts(Texts):
-    """The text of RoFormer: special symbols come first in vocab.txt."""
+    """The text of RoFormer, with special symbols first in vocab.txt."""
 
     splits = False
 
@@ -175,8 +175,8 @@ class WordPieceTexts(Texts):
         reserved = next((symbol for symbol in number if symbol in ours), None)
         if reserved is not None:
             raise UsageError(
-                f"{checkpoint.dictionary}: the ordinary symbol {reserved!r} is one that "
-                "transformers reserves; rename it"
+                f"{checkpoint.dictionary}: the ordinary symbol {reserved!r} has a name that "
+                "transformers reserves for a special symbol; rename it"
             )
         first = [name for name in _FIRST if ours[name] in number]  # there may be no [MASK]
         symbols = [*first, *(symbol for symbol in number if symbol not in ours.values())]
@@ -184,7 +184,7 @@ class WordPieceTexts(Texts):
         settings = {
             **{role: usual for _, role, usual in ROLES},
             "tokenizer_class": "RoFormerTokenizer",
-            "split_special_tokens": True,  # the name of a special symbol in a text is text
+            "split_special_tokens": True,  # names of special symbols are text
             "model_max_length": checkpoint.settings[checkpoint.kind.length],
             "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(_FIRST) :]),
         }

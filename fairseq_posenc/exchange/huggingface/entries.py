@@ -1,7 +1,7 @@
 """Conversion between config.json of a class of transformers and our settings and labels.
 
-What a class cannot express follows from its table: every setting that changes what a model computes
-and that is in none of its entries needs its default.
+The table of a class shows which models the class can represent: a setting that changes the outputs
+of a model, and that no entry of the table holds, must have its default.
 """
 
 import os
@@ -23,10 +23,10 @@ _READ = (
     *("untie_weights_roberta", "no_scale_embedding", "no_token_positional_embeddings"),
     "rotary_pairing",
     *("decoder_learned_pos", "encoder_learned_pos", "num_positions", "segments"),
-    *("rotary_scaling_factor", "rotary_original_length"),  # matter with --rotary-scaling alone
+    *("rotary_scaling_factor", "rotary_original_length"),  # matter only with --rotary-scaling
 )
 
-#: fairseq's activations by transformers' names; the first of several counts on export.
+#: Pairs of transformers' and fairseq's names of activations; the first pair with a name counts.
 _ACTIVATIONS = (
     ("gelu", "gelu"),
     ("relu", "relu"),
@@ -38,14 +38,14 @@ _ACTIVATIONS = (
     ("gelu_pytorch_tanh", "gelu_accurate"),
     ("gelu_python", "gelu"),
 )
-#: The activations that transformers has.
+#: fairseq's names of the activations that transformers has, too.
 ACTIVATIONS = tuple(dict.fromkeys(ours for _, ours in _ACTIVATIONS))
-#: The gated forms of the feed-forward that fix their activation, with transformers' name of it.
+#: Gated feed-forwards with a fixed activation, each with transformers' name of the activation.
 GATED = {"swiglu": "silu", "geglu": "gelu"}
 
 
 def settings_of(source: TransformersClass, built: Architecture, config: Config) -> Settings:
-    """The flags of a model by its config.json, or a UsageError that names a wrong entry."""
+    """Convert config.json to settings; a UsageError names an entry that is wrong."""
     settings: Settings = dict(source.always)
     theirs: Dict[str, str] = {}
     for each in (*source.entries, *built.entries):
@@ -65,10 +65,10 @@ def settings_of(source: TransformersClass, built: Architecture, config: Config) 
 def _check_heads(
     source: TransformersClass, settings: Settings, config: Config, theirs: Mapping[str, str]
 ) -> None:
-    """Refuse heads that do not divide the channels, and any other ``head_dim`` than C / H."""
+    """Refuse heads that do not divide the channels, and a ``head_dim`` other than C / H."""
     for stack in source.stacks:
         heads, width = (f"{stack.side}_{name}" for name in ("attention_heads", "embed_dim"))
-        if heads not in settings:  # gated attention has none
+        if heads not in settings:  # gated attention has no heads
             continue
         if settings[width] % settings[heads]:
             raise UsageError(
@@ -82,7 +82,7 @@ def _check_heads(
 def entries_of(
     target: TransformersClass, built: Architecture, settings: Settings, path: str
 ) -> Dict[str, Any]:
-    """The entries of config.json for complete settings, which the class can express."""
+    """The entries of config.json for complete settings that the class can represent."""
     found: Dict[str, Any] = {}
     for each in (*target.entries, *built.entries):
         found.update(each.entries(settings, path))
@@ -92,7 +92,7 @@ def entries_of(
 def expressible(
     target: TransformersClass, name: str, built: Architecture, settings: Settings
 ) -> Expressible:
-    """What a class can express."""
+    """The settings that a class can represent, and their values."""
     values: Dict[str, Any] = {
         ours: (x(settings) if callable(x) else x,) for ours, x in target.always.items()
     }
@@ -111,9 +111,9 @@ def expressible(
 
 
 def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:
-    """fairseq's name for the activation in an entry, or a UsageError that names the known ones."""
+    """fairseq's name for the activation in an entry; a UsageError lists the supported names."""
     theirs = config.get(entry, usual)
-    known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
+    known = dict(reversed(_ACTIVATIONS))  # the first of two pairs counts
     if not isinstance(theirs, str) or theirs not in known:
         raise UsageError(
             f"{config.path}: {entry} {theirs!r} is not an activation that fairseq has "
@@ -135,11 +135,11 @@ def activation(theirs: str, *ours: str, usual: str = "gelu") -> Group:
 def gated_activation(
     theirs: str, usual: str, gate: str = "", named: Mapping[str, str] = GATED
 ) -> Group:
-    """The entry whose value says both the activation and the form of the feed-forward.
+    """The entry that determines both the activation and the form of the feed-forward.
 
     Args:
-        gate: start of the values for gated forms; other values are forms without a gate.
-        named: for each form of ours that fixes its activation, the name of that.
+        gate: the prefix of values for gated forms; values without it mean forms without a gate.
+        named: our forms with a fixed activation, each with the class's name of the activation.
     """
     forms = {gate + name: form for form, name in named.items()}
 
@@ -164,10 +164,10 @@ def gated_activation(
 
 
 def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
-    """Entries that say whether modules have biases; in our models, all modules do or none does.
+    """Entries that say whether modules have biases; in our models, all or none have biases.
 
     Args:
-        also: further entries, which are read and not written.
+        also: further such entries, which are read but not written.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -186,7 +186,7 @@ def rate(theirs: str, *ours: str, usual: Any = 0.0) -> Group:
 
 
 def written(theirs: str, value: Callable[[Settings], Any]) -> Group:
-    """An entry that is written and not read; *value* makes it from the settings."""
+    """An entry that is written but not read; *value* computes it from the settings."""
     return Group(theirs, (), lambda config, known: {}, lambda known, path: {theirs: value(known)})
 
 
@@ -195,11 +195,11 @@ def label_entries(
 ) -> Dict[str, Any]:
     """The entries of config.json that name the classes of a head.
 
-    The names are those of ``label/dict.txt`` in the data of the training, and otherwise ``LABEL_0``
-    and so on.
+    The names come from ``label/dict.txt`` in the training data; without it, they are ``LABEL_0``,
+    ``LABEL_1`` and so on.
 
     Raises:
-        UsageError: the data name fewer classes.
+        UsageError: ``label/dict.txt`` has fewer names than the head has classes.
     """
     labels: List[str] = []
     regression = option(checkpoint.task, "regression_target", False)  # numbers in place of classes
@@ -219,15 +219,15 @@ def label_entries(
 
 
 def read_labels(config: Config, head: str) -> Tuple[List[str], str]:
-    """The names of classes in config.json, and a note with their meaning for *head*.
+    """The names of classes in config.json, and a note that lists them for *head*.
 
     Returns:
-        the names in order, empty if they only repeat the numbers, or if a dictionary of fairseq
-        cannot hold one of them; and the note.
+        the names in order, or no names if one is a default such as ``LABEL_0``, is a duplicate, or
+        does not fit in a dictionary of fairseq; and the note.
     """
     names: Mapping[str, Any] = config.get("id2label", {})
     if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
-        raise UsageError(f"{config.path}: id2label is {names!r}; it must name classes by number")
+        raise UsageError(f"{config.path}: id2label is {names!r}; it must map numbers to names")
     classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
     labels = [names[number] for number in sorted(names, key=int)]
     usable = [

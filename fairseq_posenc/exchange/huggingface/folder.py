@@ -1,11 +1,11 @@
-"""Model folders of the ``transformers`` library: config.json, weights, embeddings and output.
+"""Model folders of the ``transformers`` library: reading, checking, writing and running them.
 
 Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 
-Versions of the library read a folder that contradicts itself in different ways.  Where config.json
-says that the output is the embedding, but the weights hold another output, version 4 uses the
-embedding and version 5 that output.  Such folders are refused.
+Versions of the library disagree on folders that contradict themselves.  If config.json ties the
+output projection to the embedding, but the weights hold a separate projection, version 4 uses the
+embedding, and version 5 the separate projection.  Such folders are refused.
 """
 
 import os
@@ -28,7 +28,7 @@ from fairseq_posenc.serving.transformers_tokenizer import numbers_in
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-#: The number of rows is often rounded up to a multiple of one of these, small compared with it.
+#: The number of rows of an embedding is often rounded up to a multiple of one of these numbers.
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
@@ -47,10 +47,10 @@ def open_folder(
     """Read the configuration and the weights.
 
     Args:
-        aliases: other names of entries in config.json, each with the one that is read here.
+        aliases: for each alias of an entry in config.json, the name that replaces the alias.
 
     Raises:
-        UsageError: it is a different type of model, or a file is missing or unreadable.
+        UsageError: the folder has a different type of model, or a file is missing or unreadable.
     """
     if os.path.isfile(path):
         raise UsageError(f"{path}: is a file; give the folder written by save_pretrained")
@@ -67,7 +67,7 @@ def open_folder(
 
 
 def weights_file(path: str) -> str:
-    """The file with the weights of a folder, or a UsageError that names the possible files."""
+    """The path of the weights in a folder; a UsageError names the possible files."""
     for name in _WEIGHTS:
         weights = os.path.join(path, name)
         if os.path.isfile(weights):
@@ -79,13 +79,13 @@ def weights_file(path: str) -> str:
 
 
 def read_weights(path: str) -> ForeignParameters:
-    """The tensors in a file of weights by name, or a UsageError if it holds anything else."""
+    """The tensors in a file of weights, by name; refuse a file with anything else."""
     read = _read_safetensors if path.endswith("safetensors") else load_file
     return check_tensors(read(path), path)
 
 
 def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
-    """Parameters whose names have the first part of *name*, which older files leave out."""
+    """Parameters with the first component of *name* as prefix, which older files leave out."""
     first, _, rest = name.partition(".")
     if name in parameters or rest not in parameters:
         return dict(parameters)
@@ -105,8 +105,8 @@ def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module
     """Load a folder with ``from_pretrained`` of a class, in evaluation mode.
 
     Args:
-        kind: the class, of transformers or of other code.
-        computed: names of constants that may be missing.
+        kind: the class, from transformers or from other code.
+        computed: names of constants that the file may lack.
 
     Raises:
         UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
@@ -118,7 +118,7 @@ def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module
     try:
         model, info = kind.from_pretrained(path, output_loading_info=True, local_files_only=True)
     except Exception as error:  # versions of transformers differ in what they raise
-        raise UsageError(f"{path}: {name} of transformers refuses it ({error})") from error
+        raise UsageError(f"{path}: {name} of transformers cannot load it ({error})") from error
     for state in ("missing_keys", "mismatched_keys"):
         names = [str(key) for key in sorted(info.get(state, ())) if key not in computed]
         if names:
@@ -139,10 +139,10 @@ def _read_safetensors(path: str) -> ForeignParameters:
 def agreed(
     source: TransformersClass, folder: Folder, vocabulary: Vocabulary
 ) -> Tuple[Folder, List[str]]:
-    """A folder without the rows after the last symbol; and notes on them and on unequal roles.
+    """Check a folder; return it without rows after the last symbol, and return notes.
 
     Raises:
-        UsageError: its config.json, its tensors and its symbols contradict each other.
+        UsageError: config.json, the tensors and the symbols contradict each other.
     """
     tensors = dict(folder.parameters)
     if not source.shared:
@@ -161,7 +161,7 @@ def agreed(
             f"{folder.config.path}: vocab_size is {given}, but {first} in {folder.weights} has "
             f"{rows} rows"
         )
-    # rows without an explanation are refused where they are read
+    # other rows after the last symbol are refused when they are read
     if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
         for name in present:
             if tensors[name].shape[:1] == (rows,):
@@ -194,17 +194,17 @@ def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[s
             if number not in numbers:
                 notes.append(
                     f"{entry} in config.json is {given}, but the tokenizer has number {number}, "
-                    f"{vocabulary.names[ours]!r}, in this role, and that becomes {ours}"
+                    f"{vocabulary.names[ours]!r}, in this role; the latter becomes {ours}"
                 )
     return notes
 
 
 def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
-    """True if the rows after the last symbol copy ``<unk>``, or round the number of rows up."""
+    """True if rows after the last symbol copy the row of ``<unk>``, or fill up to a multiple."""
     known = len(vocabulary.order) - vocabulary.missing
     unknown = int(vocabulary.order[LEADING.index("<unk>")])
     if unknown < known and bool((table[known:] == table[unknown]).all()):
-        return True  # an export writes these for symbols that the dictionary lacks
+        return True  # an export writes such rows for symbols that the dictionary lacks
     tokenizer = os.path.join(folder.path, "tokenizer.json")
     if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
         return False
@@ -213,7 +213,7 @@ def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool
 
 
 def has_own_output(source: TransformersClass, folder: Folder) -> bool:
-    """Whether the output is not the embedding; refuses weights that contradict config.json."""
+    """Whether the output projection is not tied; refuse weights that contradict config.json."""
     tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
     tied = source.tied(folder.config)
     last = names[-1] if names[-1] in tensors or not source.shared else source.shared
@@ -226,13 +226,13 @@ def has_own_output(source: TransformersClass, folder: Folder) -> bool:
         if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
             raise UsageError(
                 f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
-                "in config.json, or in the class where it is absent; set it to false, or correct "
-                "the weights"
+                "(in config.json, or by default if it is absent); set it to false in config.json, "
+                "or correct the weights"
             )
     if not tied and source.output not in tensors:
         raise UsageError(
             f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
-            "in config.json, or in the class where it is absent"
+            "(in config.json, or by default if it is absent)"
         )
     return not tied
 
@@ -246,12 +246,13 @@ def reference(
     segments: bool = False,
     labels: bool = False,
 ) -> ForeignModel:
-    """The logits of a folder, given tokens and segments, or sources and targets, by our numbers.
+    """The model in a folder as a reference that takes and returns tensors in our numbering.
 
     Args:
-        numbers: by side, the folder's number of each symbol of our dictionary, (V,); symbols that
-            the folder lacks have the highest numbers.
-        missing: how many these are; a translation model reads them as padding, others as zeros.
+        numbers: for each side, the folder's number of each symbol of our dictionary, (V,); symbols
+            that the folder lacks have the highest numbers.
+        missing: the number of symbols that the folder lacks; they are read as padding (translation)
+            or as zero vectors (other models).
         start: the folder's number of the token that begins a translation; None for other models.
     """
 
@@ -268,7 +269,7 @@ def reference(
         elif missing:
             embedding = model.get_input_embeddings()
             rows = embedding.weight.detach()[:known]
-            zeros = rows.new_zeros(missing, rows.size(1))  # vectors of symbols that a class lacks
+            zeros = rows.new_zeros(missing, rows.size(1))  # vectors of missing symbols
             embedding.weight = nn.Parameter(torch.cat((rows, zeros)), requires_grad=False)
         if segments:
             inputs["token_type_ids"] = other

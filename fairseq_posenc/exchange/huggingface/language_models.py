@@ -1,4 +1,4 @@
-"""The classes of transformers for language models, whose layers have their norms first.
+"""Tables of the classes of transformers for language models; all have pre-norm layers.
 
 rotary, RMS norms, gated feed-forward, grouped queries     LlamaForCausalLM
 rotary, layer norms, biases                                GPTNeoXForCausalLM
@@ -23,13 +23,13 @@ from fairseq_posenc.exchange.huggingface.rope import rope
 from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.models.kinds import CAUSAL, Settings
 
-#: Settings of all these classes.
+#: Settings that all these classes have in common.
 _ALWAYS: Settings = {"decoder_normalize_before": True, "no_scale_embedding": True}
 _ROTARY = {**_ALWAYS, "position_encoding": "rotary", "rotary_pairing": "half"}
 WIDTH = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
 _HEADS, LONGEST = "decoder_attention_heads", ("max_target_positions", "tokens_per_sample")
-_PARALLEL = "attention and feed-forward of a layer here do not read the same input"
-#: The entries of sizes in most of these classes.
+_PARALLEL = "here, the feed-forward of a layer reads the output of its attention"
+#: The entries for sizes in most of these classes.
 _SIZES = (
     t.entry("num_hidden_layers", ("decoder_layers",)),
     t.entry("hidden_size", WIDTH),
@@ -41,7 +41,7 @@ _NORMS = t.joints(input_layernorm=t.NORM_1, post_attention_layernorm=t.NORM_2)
 
 
 def _epsilon(theirs: str, usual: float) -> t.Group:
-    """The entry of the ε of norms."""
+    """The entry for the ε of norms."""
     return t.entry(theirs, ("layer_norm_eps",), Config.factor, usual)
 
 
@@ -51,7 +51,7 @@ def _key_heads(config: Config, known: Settings) -> Settings:
 
 
 def _tied(config: Config) -> bool:
-    """Whether the output is the embedding, which config.json has to say."""
+    """Whether config.json ties the output to the embedding; it does not by default."""
     return config.flag("tie_word_embeddings", False)
 
 
@@ -63,7 +63,7 @@ def _decoder(
     table: Optional[t.Table] = None,
     **outside: str,
 ) -> Tuple[t.Stack]:
-    """The only stack of a class, where all names begin with *start*."""
+    """The only stack of a class; the names of all its modules begin with *start*."""
     names = (start + layer, joints, f"{start}{embedding}.weight")
     return (t.Stack("decoder.", *names, t.joints(start, **outside), table),)
 

@@ -1,7 +1,7 @@
-"""``RobertaForMaskedLM`` and its classifiers: learned positions, norms after residuals, biases.
+"""``RobertaForMaskedLM`` and its classifiers: learned positions, post-norm layers, biases.
 
-Its positions begin after the number of the padding symbol.  Its output layer has GELU, and its
-classifier the hyperbolic tangent, whatever config.json says.
+The first position is numbered one above the padding symbol.  Whatever config.json says, the output
+layer uses GELU, and the classifier uses the hyperbolic tangent.
 """
 
 from typing import Any, Dict, Mapping, Tuple
@@ -15,16 +15,16 @@ from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.models import kinds
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Settings
 
-#: Settings of the output layer, and those of classification heads.
+#: Settings of the output layer, and settings of classification heads.
 _OUTPUT = ("lm_head", "untie_weights_roberta")
 _POOLED = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler")
 
 
 def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
-    """The output layer of a masked language model.
+    """The architecture of a masked language model, with the modules of its output layer.
 
     Args:
-        modules: the class's name of each module by ours, which is without ``LM_HEAD`` here.
+        modules: the class's names of modules, by our names without ``LM_HEAD``.
     """
     ours = {kinds.LM_HEAD + name: theirs for name, theirs in modules.items()}
     return t.Architecture(ours, any=(*_POOLED, "pooler_norm"), **more)
@@ -33,12 +33,12 @@ def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
 def classifiers(
     modules: Mapping[str, str], of_tokens: Mapping[str, str], prefix: str, **more: Any
 ) -> Dict[str, t.Architecture]:
-    """A classifier of texts and one of tokens, by the names of their architectures.
+    """The architectures of a sequence classifier and of a token classifier, by name.
 
     Args:
-        modules: names of the class by ours, in a classifier of texts.
-        of_tokens: those in a classifier of tokens; our name is empty for a single projection.
-        prefix: start of the names of the architectures.
+        modules: the class's names of modules in the sequence classifier, by our names.
+        of_tokens: the same for the token classifier; a single projection has an empty name.
+        prefix: the prefix of the names of both architectures.
     """
     found = {}
     for what, start, head, names in (
@@ -54,7 +54,7 @@ def classifiers(
 
 
 def sizes(side: str = "encoder") -> Tuple[t.Group, ...]:
-    """The sizes of a stack, by the start of the names of its settings."""
+    """The entries for the sizes of a stack; *side* is the prefix of its settings."""
     return (
         t.entry("num_hidden_layers", (f"{side}_layers",)),
         t.entry("num_attention_heads", (f"{side}_attention_heads",)),
@@ -66,16 +66,16 @@ HIDDEN_SIZE = t.entry("hidden_size", ("encoder_embed_dim", "encoder_input_dim"))
 #: Entries that are false for every encoder.
 ENCODERS = (
     t.fixed("is_decoder", False, written=False),
-    t.fixed("add_cross_attention", False, written=False, why="parts of other models are not read"),
+    t.fixed("add_cross_attention", False, written=False, why="it needs another model's states"),
 )
-#: The modules of a layer of BERT's kind.
+#: The modules of a layer like BERT's.
 BERT_LAYER = (
     *t.joints("attention.self.", query=t.Q, key=t.K, value=t.V),
     *t.joints("attention.output.", dense=t.OUT, LayerNorm=t.NORM_1),
     *t.joints("intermediate.", dense=t.FC1),
     *t.joints("output.", dense=t.FC2, LayerNorm=t.NORM_2),
 )
-#: The modules of BERT's classifiers, of texts and of tokens.
+#: The modules of BERT's sequence classifier, and of its token classifier.
 BERT_HEADS = ({"dense": "classifier.dense", "out_proj": "classifier.out_proj"}, {"": "classifier"})
 _TABLE, _LONGEST = "roberta.embeddings.position_embeddings.weight", "max_position_embeddings"
 
@@ -85,13 +85,13 @@ def _longest(config: Config, known: Settings) -> Settings:
     if rows < 1:
         raise UsageError(
             f"{config.path}: {_LONGEST} is {config.length(_LONGEST)}, but positions begin after "
-            f"pad_token_id {padding_of(config)}; none is left"
+            f"pad_token_id {padding_of(config)}, so none is left"
         )
     return {"max_positions": rows, "num_positions": rows}
 
 
 def _count_rows(state: ForeignParameters, entries: Dict[str, Any]) -> None:
-    """Write the number of rows of positions, which begin after the padding symbol's number."""
+    """Write the number of rows of the position table, including rows before the first position."""
     entries[_LONGEST] = len(state[_TABLE])
 
 

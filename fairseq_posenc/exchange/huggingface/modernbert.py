@@ -1,8 +1,8 @@
 """``ModernBertForMaskedLM`` and its classifiers (Warner et al. 2024, arXiv 2412.13663).
 
-Rotary positions, norms first, gated feed-forward.  Some layers attend to all tokens, others within
-a window; each kind has a rotary base of its own.  Layers of ``--attention local`` whose window is
-wider than the longest text attend to all tokens.
+They have rotary positions, pre-norm layers and gated feed-forwards.  Some layers attend to all
+tokens, others within a window; each of these two kinds has its own rotary base.  A layer of
+``--attention local`` attends to all tokens if its window is wider than the longest text.
 """
 
 from typing import Any, Dict, List
@@ -27,18 +27,18 @@ from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, p
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Settings
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
-#: config.json's former names of the rotary bases, and their usual values.
+#: The former names of the rotary bases in config.json, and the usual bases.
 _BASES = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
 _WIDTH, _EVERY = "local_attention", "global_attn_every_n_layers"
 _LAST, _BIASES = "classifier_activation", ("attention_bias", "mlp_bias")
-#: The modules of a classifier, of texts or of tokens.
+#: The modules of a sequence classifier or a token classifier.
 _HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
 
 
 def _last(ours: str) -> t.Group:
-    """The entry of the activation before the last projection, whose setting here is *ours*.
+    """The entry for the activation before the last projection; *ours* is the setting for it.
 
-    Our output layer has the activation of the layers, or one of its own if the layers are gated.
+    Our output layer uses ``activation_fn``; so do layers whose form does not fix its activation.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -46,8 +46,8 @@ def _last(ours: str) -> t.Group:
         of_layers = known.get("activation_fn", last)
         if ours == "activation_fn" and of_layers != last:
             raise UsageError(
-                f"{config.path}: hidden_activation is {config.entries['hidden_activation']}, and "
-                f"{_LAST} differs; activations that differ cannot be imported"
+                f"{config.path}: hidden_activation is {config.entries['hidden_activation']}, but "
+                f"{_LAST} differs; an import needs the same activation in both"
             )
         return {"activation_fn": of_layers, "pooler_activation_fn": last}
 
@@ -55,7 +55,7 @@ def _last(ours: str) -> t.Group:
 
 
 def _leave_out_zeros(state: ForeignParameters, entries: Dict[str, Any]) -> None:
-    """Leave out biases that are zero, which models of the class mostly do not have."""
+    """Leave out biases that are zero, because most models of this class have none."""
     of_norms = [name for name in state if name.endswith("norm.bias")]
     for entry, names in (("norm_bias", of_norms), ("classifier_bias", ["head.dense.bias"])):
         present = [name for name in names if name in state]
@@ -65,7 +65,7 @@ def _leave_out_zeros(state: ForeignParameters, entries: Dict[str, Any]) -> None:
 
 
 def _attention(settings: Settings, path: str) -> Dict[str, Any]:
-    """The entries for the kind of each layer, their windows and their bases."""
+    """The entries for the kinds of layers, for the window and for the rotary bases."""
     layers, longest = settings["encoder_layers"], settings["max_positions"]
     windows: List[int] = [2 * longest]
     if settings["attention"] == "local":
@@ -77,7 +77,7 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
     if len(widths) > 1:
         raise UsageError(
             f"{path}: --local-window {settings['local_window']}: the class has one window; "
-            f"only layers that attend to all tokens (here {2 * longest - 2} or more) may differ"
+            f"a different window must cover all tokens (here {2 * longest - 2} or more)"
         )
     entries: Dict[str, Any] = {"layer_types": types, **({_WIDTH: min(widths)} if widths else {})}
     for kind, (former, usual) in _BASES.items():
@@ -85,11 +85,11 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
         if len(found) > 1:
             raise UsageError(
                 f"{path}: --rotary-base {settings['rotary_base']}: the class has one base for "
-                "layers with windows, and one for the others"
+                "layers with windows, and one for layers without"
             )
         entries[former] = found.pop()
     every = next((n for n in range(1, layers + 1) if _every(n, layers) == types), None)
-    return entries if every is None else {**entries, _EVERY: every}  # read by versions before 5
+    return entries if every is None else {**entries, _EVERY: every}  # for versions before 5
 
 
 def _every(step: int, layers: int) -> List[str]:
@@ -97,7 +97,7 @@ def _every(step: int, layers: int) -> List[str]:
 
 
 def _positions(config: Config, known: Settings) -> Settings:
-    """The flags of windows and bases by layer."""
+    """The settings for the window and the rotary base of each layer."""
     layers, longest = known["encoder_layers"], known["max_positions"]
     types: Any = config.get("layer_types", _every(config.length(_EVERY, 3), layers))
     listed = isinstance(types, list) and all(kind in (_FULL, _LOCAL) for kind in types)
@@ -120,7 +120,7 @@ def _positions(config: Config, known: Settings) -> Settings:
 
 
 def _base(config: Config, kind: str) -> float:
-    """The rotary base of a kind of layers."""
+    """The rotary base of the layers of one *kind*."""
     former, usual = _BASES[kind]
     nested = config.group("rope_parameters").group(kind)
     nested.one_of("rope_type", "default", ("default",))
@@ -128,7 +128,7 @@ def _base(config: Config, kind: str) -> float:
         each.one_of("partial_rotary_factor", 1.0, (1.0,))
     config.one_of("rope_scaling", None, (None,))
     if kind == _LOCAL and former in config.entries and config.entries[former] is None:
-        usual = _base(config, _FULL)  # null stands for the base of the other layers
+        usual = _base(config, _FULL)  # null means the base of the other kind
     base = nested.factor("rope_theta", config.factor(former, usual))
     config.one_of(former, base, (base,))
     return base

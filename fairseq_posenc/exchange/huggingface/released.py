@@ -1,13 +1,13 @@
-"""Importing RoFormerV2 and GAU-alpha as released: folders of classes that transformers lacks.
+"""Import of the released RoFormerV2 and GAU-alpha, for which transformers has no classes.
 
 "Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  Both have no
-biases, norms without parameters, and only the embedding as output.  The classes of transformers
-ignore the entries ``norm_type`` and ``use_bias`` of RoFormerV2, and so cannot run it.
+biases, norms without parameters, and the embedding as output projection.  RoFormer's classes in
+transformers ignore RoFormerV2's entries ``norm_type`` and ``use_bias``, and cannot run it.
 
-GAU-alpha's ``softmax_plus``, ``softmax`` and ``squared_relu`` divide by √s and by the number of
-real tokens.  Models without ``attention_scale`` do not divide by √s; on import, the queries' scale
-is multiplied by √s instead.  A classifier is a single projection of the first position; the
-additional dense layer of fairseq's head becomes the identity.
+GAU-alpha divides logits by √s; in ``softmax_plus`` and ``squared_relu``, n is the number of real
+tokens.  A model with ``attention_scale`` false does not divide by √s; its import multiplies the
+scale of queries by √s to compensate.  A classifier is a single projection of the first position, so
+the dense layer that fairseq's head also has becomes the identity.
 """
 
 import math
@@ -29,7 +29,7 @@ from fairseq_posenc.models import kinds, presets
 
 
 class FormulaImporter(ClassImporter):
-    """Reads a folder of a class; the reference is computed by formulas, *layer* for a layer."""
+    """Reads a folder of a class; the reference computes each layer with *layer*, in float64."""
 
     def __init__(self, source: t.TransformersClass, layer: Callable[..., Tensor]) -> None:
         super().__init__(source)
@@ -105,7 +105,7 @@ def _read_scales(reader: Reader, settings: kinds.Settings, config: Config) -> Li
     if f"{_HEAD}.out_proj.weight" in reader.parameters:
         reader.put_identity(f"{_HEAD}.dense", settings["encoder_embed_dim"], "classifier")
         settings["pooler_activation_fn"] = "linear"
-    note = "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
+    note = "attention_scale is false: γ_q was multiplied by √s, as logits are divided by √s here"
     return [] if divides else [note]
 
 

@@ -1,9 +1,9 @@
-"""Translation models without a native class of transformers, as a folder with its own code.
+"""Export of translation models that transformers has no class for, together with their code.
 
-The code is in ``templates/``, needs PyTorch and transformers alone, and is loaded with
-``trust_remote_code=True``.  It computes rotary positions with every scaling, biases by distance and
-tables; layers can have different rotations.  Frequencies are in config.json with all digits, and
-biases become tables, so that the code needs no rule of any encoding.
+The code is in ``templates/``, needs only PyTorch and transformers, and is loaded with
+``trust_remote_code=True``.  It computes rotary positions with every scaling, biases that depend on
+distances, and tables of positions; layers can have different rotations.  config.json holds the
+rotary frequencies with all digits, and biases become tables, so the code needs no formulas.
 """
 
 import importlib.util
@@ -52,28 +52,28 @@ _POSITIONS = ("position_bias", "position_map", "embed_positions")
 
 
 def encodings_with_code() -> List[str]:
-    """The names of encodings that the code of the folder can compute."""
+    """The names of encodings that the code in an exported folder can compute."""
     return [
         name
         for name, entry in ENCODINGS.items()
-        # rotations; tables or no positions; biases by distance
+        # rotations; tables or no positions; biases that depend on distances
         if name == "rotary" or entry.acts.hook == "input" or issubclass(entry.acts, DistanceBias)
     ]
 
 
 class RemoteExporter(CheckpointExporter):
-    """Writes a folder with the code of its model."""
+    """Writes a folder that contains the code of the model."""
 
-    name = "the code of the folder"
+    name = "the code in the exported folder"
     flags = (DATA, *LANGUAGES, *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def load(self, folder: str) -> nn.Module:
-        """Load a folder with its own code, which stays out of the library's cache."""
+        """Load a folder with its own code, without a copy of the code in the library's cache."""
         import_extra("transformers", "--verify")
         found = importlib.util.spec_from_file_location(
             "_exported_" + uuid.uuid4().hex, Path(folder, f"{_MODULE}.py")
         )
-        assert found is not None and found.loader is not None  # it is a file of Python
+        assert found is not None and found.loader is not None  # the path ends in .py
         code = sys.modules[found.name] = importlib.util.module_from_spec(found)
         try:
             found.loader.exec_module(code)
@@ -151,7 +151,7 @@ class RemoteExporter(CheckpointExporter):
 
 
 def _embeddings(ours: Parameters, state: Parameters, texts: WrittenTexts) -> Dict[str, Any]:
-    """Move the embeddings and the output from *ours* to *state*; return what is shared."""
+    """Move the embeddings and the output from *ours* to *state*; return the entries on sharing."""
     source, target = (ours.pop(f"{side}.embed_tokens.weight") for side in SIDES)
     output = ours.pop(TRANSLATION.head + "weight", target)
     one = source.shape == target.shape and torch.equal(source, target)
@@ -175,7 +175,7 @@ def _side(
         "layers": len(attentions),
         "dim": dim,
         "heads": heads,
-        "kv_heads": getattr(attentions[0], "kv_heads", heads),  # fairseq's have no such attribute
+        "kv_heads": getattr(attentions[0], "kv_heads", heads),  # not in fairseq's class
         "ffn_dim": settings[f"{side}_ffn_embed_dim"],
         "norm_first": bool(settings[f"{side}_normalize_before"]),
         "final_norm": stack.layer_norm is not None,
@@ -187,7 +187,7 @@ def _side(
     rotations = [encoding.rotation(number) for encoding, number in layers]
     by_base = {each.base: each for each in rotations if each is not None}
     if by_base:
-        first = next(iter(by_base.values()))  # the others differ in the base alone
+        first = next(iter(by_base.values()))  # the others differ only in the base
         if first.pairing == "interleaved":
             parts = reordered(parts, "half", dim // heads, 2 * len(first.frequencies))
         numbers = {base: number for number, base in enumerate(by_base)}
@@ -209,19 +209,19 @@ def _side(
 
 
 def _with_bias(path: str, side: str, encodings: List[PositionEncoding]) -> Any:
-    """The encoding of all layers of a stack if it has a bias, or None."""
+    """The encoding that all layers of a stack share, if it has a bias, or None."""
     distinct = list(dict.fromkeys(encodings))
     biased = [each for each in distinct if each.by_distance(torch.zeros(1).long()) is not None]
     if biased and len(distinct) > 1:
         raise UsageError(
             f"{path}: {flag_of('position_encoding')}: the layers of the {side} have different "
-            "biases, and the code of the folder has one for all; nothing was written"
+            "biases, but the exported code has one bias for all layers; nothing was written"
         )
     return biased[0] if biased else None
 
 
 formats.register_format(
     NAME,
-    summary="a folder of transformers with its own code: translation models, also rotary ones",
+    summary="a folder of transformers with its own code: translation models, rotary ones included",
     exporter=RemoteExporter(),
 )

@@ -1,12 +1,12 @@
-"""Reading and writing RoFormer as ``transformers`` saves it.
+"""Import and export of RoFormer in the format of ``transformers``.
 
-Masked and causal language models and sequence and token classifiers can be imported, including
-those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  A causal RoFormer
-has the output layer of a masked one and attends to the left; the imported model does so, too.
+Masked language models, causal language models, sequence classifiers and token classifiers can be
+imported, also with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  A causal
+RoFormer has causal attention and a masked language model's output layer; an import keeps both.
 
-Its pairs of channels are interleaved (RoFormer Eq. 26).  The saved sine table is checked and left
-out, since rotary computes it.  Token types become segments.  A sequence classifier applies
-``hidden_act``, for which fairseq has a separate flag, ``--pooler-activation-fn``.
+Rotated pairs of channels are interleaved (RoFormer Eq. 26).  The saved sine table is checked and
+left out, since rotary encodings compute sines.  Token types become segments.  A sequence classifier
+uses ``hidden_act``; fairseq has a separate flag for this activation, ``--pooler-activation-fn``.
 """
 
 from typing import Any, Dict, List, Optional, Tuple
@@ -47,7 +47,7 @@ def sine_table(length: int, head_dim: int) -> Tensor:
 
 
 def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]:
-    """Check the sine table, which rotary computes."""
+    """Check the sine table and leave it out, since rotary encodings compute sines."""
     if TABLE not in reader:
         return []
     table = reader.take(TABLE)
@@ -56,7 +56,7 @@ def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]
     if table.shape != (length, channels // heads):
         raise UsageError(
             f"{config.path}: max_position_embeddings is {length} and num_attention_heads is "
-            f"{heads}, which make {length} x {channels // heads} of hidden_size {channels}, but "
+            f"{heads}; with hidden_size {channels}, this makes {length} x {channels // heads}, but "
             f"{TABLE} in {reader.path} has size {size_of(table)}"
         )
     # the model may have been saved in fp16
@@ -75,9 +75,9 @@ def _write_table(state: ForeignParameters, entries: Dict[str, Any]) -> None:
 
 @torch.no_grad()
 def _renew_table(model: Layer) -> None:
-    """Compute the table of sines and cosines by the class of transformers, in float32.
+    """Compute the table of sines and cosines anew with transformers, in float32.
 
-    A table that was saved in fp16 changes logits by 0.001 on its own.
+    The fp16 rounding of a saved table alone would change logits by 0.001.
     """
     saved = model.roformer.encoder.embed_positions
     new = type(saved)(*saved.weight.shape)
@@ -108,11 +108,11 @@ def _entries(
     """The entries of a masked or a causal model.
 
     Args:
-        side: the start of the names of its settings.
+        side: the prefix of the names of the model's settings.
         sizes: the entries for the numbers of channels.
-        longest: the settings of the longest text.
-        causal: the entry that says whether a model attends to the left.
-        heads: the setting of dropout in heads, for a model that has heads.
+        longest: the settings for the length of the longest text.
+        causal: the entry that says whether attention is causal.
+        heads: the setting for dropout in heads, if the model can have heads.
     """
     return (
         *masked.sizes(side),
@@ -129,7 +129,7 @@ def _entries(
 
 
 def _of_norms(*activations: str) -> Tuple[t.Group, ...]:
-    """The entries of what RoFormerV2 lacks, given the settings of the activation."""
+    """Entries that differ in RoFormerV2; *activations* are the settings that hidden_act sets."""
     return (
         activation("hidden_act", *activations),
         t.fixed("norm_type", "layer_norm", written=False, why=_OTHER),
@@ -158,13 +158,13 @@ _ALWAYS: Settings = {
 
 
 def _table_note(folder: hf.Folder) -> str:
-    """A remark on the reference's table of sines and cosines, for messages."""
+    """A remark for messages if the reference does not use a sine table from the file."""
     table = folder.parameters.get(TABLE)
     if table is None:
         return ", which computes the sine table that the file lacks"
     exact = sine_table(*table.shape)
     usual = table.dtype == torch.float32 and torch.allclose(table, exact, atol=1e-6)
-    return "" if usual else ", its sine table computed in float32, not read from the file"
+    return "" if usual else " with its sine table computed in float32 instead of read from the file"
 
 
 ROFORMER = t.TransformersClass(
@@ -188,7 +188,7 @@ ROFORMER = t.TransformersClass(
     after_reading=_read_table,
     before_writing=_write_table,
 )
-#: The causal RoFormer as a language model, with the output layer of a masked language model.
+#: The causal RoFormer, a language model with the output layer of a masked language model.
 CAUSAL_ROFORMER = ROFORMER._replace(
     architectures={_CAUSAL: t.Architecture({CAUSAL.head + name: _LM[name] for name in _LM})},
     kind=CAUSAL,
@@ -214,7 +214,7 @@ CAUSAL_ROFORMER = ROFORMER._replace(
 
 
 class RoFormerImporter(ClassImporter):
-    """Reads a folder of transformers' RoFormer classes."""
+    """Reads a folder that one of transformers' RoFormer classes saved."""
 
     def read(self, path: str, vocab: Optional[str]) -> formats.Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
@@ -231,13 +231,13 @@ class RoFormerImporter(ClassImporter):
         foreign = imported.foreign
         assert foreign is not None  # transformers runs all of these classes
         noted = foreign._replace(description=foreign.description + _table_note(folder))
-        becomes = f"becomes a masked language model, not a language model, since {reason}"
+        becomes = f"the model becomes a masked language model, not a causal one, since {reason}"
         notes = [*imported.notes, *([becomes] if lm and reason else [])]
         return imported._replace(foreign=noted, notes=notes)
 
 
 class RoFormerExporter(ClassExporter):
-    """Writes a folder that transformers' RoFormer classes load."""
+    """Writes a folder that one of transformers' RoFormer classes loads."""
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""

@@ -1,7 +1,7 @@
-"""Rotary positions of transformers: the entries of config.json, and pairs of channels.
+"""Rotary positions in transformers: the entries of config.json, and the pairing of channels.
 
-Exports have the form that every version of the library reads, ``rope_theta`` and
-``rope_scaling``; imports may also have the form of version 5, ``rope_parameters``.
+Exports write ``rope_theta`` and ``rope_scaling``, which every version of the library reads; imports
+also read ``rope_parameters``, which version 5 writes.
 """
 
 import math
@@ -18,7 +18,7 @@ from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.models.kinds import Parameters, Settings
 
 _LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
-#: Entries of ``rope_scaling`` with fixed values here, by the name of the rule in transformers.
+#: Entries of ``rope_scaling`` that have fixed values here, by ``rope_type``.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
     "yarn": {"beta_fast": rotary_frequencies.MANY_TURNS, "beta_slow": rotary_frequencies.FEW_TURNS},
     "llama3": {
@@ -29,12 +29,12 @@ _FIXED: Mapping[str, Mapping[str, Any]] = {
 
 
 def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group:
-    """The entries of the rotary positions of a language model.
+    """The entries for rotary positions in a language model.
 
     Args:
-        base: another name of the entry of the base, which is written as well.
-        share: the entry of the share of rotated channels; a class without it rotates all.
-        usual: this share where config.json does not say it.
+        base: the class's own name of ``rope_theta``; an export writes both.
+        share: the entry for the fraction of rotated channels; a class without it rotates all.
+        usual: the fraction of rotated channels if config.json lacks the entry.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -45,7 +45,7 @@ def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group
         config = config.without_aliases({f"{name}.{x}": ours for x, ours in of_both.items()})
         theta = config.factor(base, 10000.0)
         fraction = config.factor(share or _SHARE, usual)
-        config.one_of("rope_theta", theta, (theta,))  # a class may read it in place of *base*
+        config.one_of("rope_theta", theta, (theta,))  # a class may read it instead of *base*
         why = "" if share else "the class rotates all channels"
         config.one_of(_SHARE, fraction, (fraction if share else 1.0,), why)
         found: Settings = {"rotary_base": theta, "rotary_fraction": fraction}
@@ -74,7 +74,7 @@ def _entries(settings: Settings, path: str) -> Dict[str, Any]:
     length = int(settings["rotary_original_length"])
     if rule == "none":
         return {"rope_theta": base}
-    if rule == "ntk":  # a larger base, and nothing else
+    if rule == "ntk":  # equivalent to a larger base
         dim = rotated_channels(settings, "decoder")
         return {"rope_theta": base * factor ** (dim / (dim - 2))}
     name = "yarn" if rule == "yarn_untruncated" else rule
@@ -91,7 +91,7 @@ def _entries(settings: Settings, path: str) -> Dict[str, Any]:
 
 
 def _scaling(config: Config) -> Tuple[str, Config]:
-    """The object with the scaling in the form of either version, and its name."""
+    """The name and the content of the entry that holds the scaling, in the form of any version."""
     older, newer = config.group("rope_scaling"), config.group("rope_parameters")
     if older.entries and newer.entries:
         config.same("rope_scaling", "rope_parameters")
@@ -100,10 +100,10 @@ def _scaling(config: Config) -> Tuple[str, Config]:
 
 
 def _scaling_settings(config: Config, scaling: Config) -> Settings:
-    """The flags of a scaling, given config.json and the object with the scaling.
+    """The settings for a scaling, given config.json and the entry that holds the scaling.
 
     Raises:
-        UsageError: a rule or a value is not one of this plug-in's.
+        UsageError: this plug-in does not have the rule, or a value that it uses.
     """
     rule = scaling.one_of("rope_type", "default", ("default", "linear", *_FIXED, "longrope"))
     if rule == "default":
@@ -120,8 +120,8 @@ def _scaling_settings(config: Config, scaling: Config) -> Settings:
         one, other = (scaling.get(f"{texts}_factor", None) for texts in ("short", "long"))
         if one != other or not isinstance(one, list):
             raise UsageError(
-                f"{config.path}: short_factor and long_factor differ; frequencies here do not "
-                "change with the length, so they have to be equal"
+                f"{config.path}: short_factor and long_factor must be equal lists, because "
+                "frequencies here do not change with the length of the text"
             )
         settings["rotary_factors"] = ",".join(map(repr, one))
     if rule in rotary_frequencies.TEMPERED:
@@ -139,13 +139,13 @@ def _check_temperature(entries: Config, scaling: rotary_frequencies.Scaling) -> 
     theirs = entries.factor("attention_factor", ours if scaling.factor > 1 else 1.0)
     if not math.isclose(theirs, ours, rel_tol=1e-6):
         raise UsageError(
-            f"{entries.path}: attention_factor is {theirs}, and with factor {scaling.factor} and "
-            f"{_LENGTH} {scaling.length} it is {ours} here"
+            f"{entries.path}: attention_factor is {theirs}, but factor {scaling.factor} and "
+            f"{_LENGTH} {scaling.length} require {ours} here"
         )
 
 
 def rotated_channels(settings: Settings, side: str) -> int:
-    """The rotated channels of a head."""
+    """The number of rotated channels of a head."""
     size = settings[f"{side}_embed_dim"] // settings[f"{side}_attention_heads"]
     return int(size * settings["rotary_fraction"])
 
@@ -153,15 +153,15 @@ def rotated_channels(settings: Settings, side: str) -> int:
 def reordered(
     parameters: Parameters, pairing: str, head_dim: int, dim: int, values: bool = False
 ) -> Parameters:
-    """A copy of our parameters whose queries and keys have other pairs of channels.
+    """A copy of our parameters in which the pairing of channels of queries and keys is changed.
 
-    Reordering the rows of queries and keys alike leaves their products unchanged.
+    If rows of queries and of keys are reordered in the same way, their products do not change.
 
     Args:
-        parameters: ours, of one stack or of all.
-        pairing: the new pairs, ``half`` or ``interleaved``.
-        values: whether values are rotated, too; then the columns of the output projection are
-            reordered with them.
+        parameters: the parameters of one stack, or of all stacks.
+        pairing: the new pairing, ``half`` or ``interleaved``.
+        values: whether values are rotated, too; if so, the rows of values and the columns of the
+            output projection are also reordered.
     """
     order = torch.tensor([*range(0, dim, 2), *range(1, dim, 2), *range(dim, head_dim)])
     if pairing == "interleaved":
@@ -180,7 +180,7 @@ def reordered(
 
 
 def paired(parameters: Parameters, settings: Settings, target: TransformersClass) -> Parameters:
-    """A copy of our parameters in the pairs of channels of a class, if they are rotated."""
+    """A copy of our parameters, with the class's pairing of channels if the model is rotary."""
     side, pairing = target.stacks[0].side, target.always.get("rotary_pairing", "interleaved")
     if settings["position_encoding"] != "rotary" or settings["rotary_pairing"] == pairing:
         return dict(parameters)

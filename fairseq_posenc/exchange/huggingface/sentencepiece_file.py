@@ -1,7 +1,7 @@
-"""Models of SentencePiece: reading, writing, and converting to the model of a tokenizer.json.
+"""SentencePiece models: reading, writing, and conversion to the ``model`` of a tokenizer.json.
 
-The file is a message of Protocol Buffers, which the package sentencepiece describes: ``pieces``
-with their scores and types, ``trainer_spec`` and ``normalizer_spec``.
+The package sentencepiece defines the file as a Protocol Buffers message with ``pieces`` (each with
+its score and type), ``trainer_spec`` and ``normalizer_spec``.
 """
 
 from typing import Any, Dict, List, Mapping, Tuple
@@ -10,10 +10,10 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.exchange.reader import LEADING
 
-#: Types of models and of pieces, by their numbers in the file.
+#: The numbers that stand for types of models, and of pieces, in the file.
 UNIGRAM, BPE = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-#: How far the score of an unknown character is below the lowest score of a piece.
+#: How far the score of an unknown character is below the lowest score of any piece.
 _RARER = 10.0
 
 
@@ -32,11 +32,11 @@ def read_model(path: str) -> Any:
 
 
 def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """The entry ``model`` of a tokenizer.json, given the numbers of symbols, in their order."""
+    """The entry ``model`` of a tokenizer.json; *numbers* has the symbols in order."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type in (NORMAL, BYTE)}
     least = min(scores.values(), default=0.0)
     scores.update(dict.fromkeys(LEADING, least))
-    # a symbol that is no piece was an unknown character in the training data
+    # a symbol that is not a piece was an unknown character in the training data
     entries = [[symbol, scores.get(symbol, least - _RARER)] for symbol in numbers]
     return {
         "type": "Unigram",
@@ -47,7 +47,7 @@ def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """As :func:`unigram`, for a BPE model; every pair of pieces that makes a piece is a merge."""
+    """As :func:`unigram`, for BPE; two pieces whose concatenation is a piece are a merge."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges: List[Tuple[float, int, int, str]] = []
     for symbol, score in scores.items():
@@ -69,13 +69,13 @@ def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 def renumbered(model: Any, numbers: Mapping[str, int]) -> bytes:
     """The content of a SentencePiece file with the symbols of *numbers*, in their order.
 
-    Programs such as llama.cpp read it, and merge its pieces as in BPE, whatever its type.
+    Programs such as llama.cpp read such a file and merge pieces as in BPE, whatever its type.
     """
     own = {piece.piece: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
     written = type(model)()
     written.CopyFrom(model)
     del written.pieces[:]
-    for symbol in numbers:  # symbols that are no pieces were unknown in training
+    for symbol in numbers:  # symbols that are not pieces were unknown in training
         score, kind = 0.0, NORMAL if len(symbol) == 1 else UNUSED
         if symbol in LEADING:
             kind = UNKNOWN if symbol == "<unk>" else CONTROL

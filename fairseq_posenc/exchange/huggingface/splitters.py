@@ -1,7 +1,7 @@
-"""From the subwords of a model to a ``tokenizer.json`` that splits raw text in the same way.
+"""Conversion of a model's subwords to a ``tokenizer.json`` that splits text in the same way.
 
-A symbol that subwords can make and the dictionary lacks is ``<unk>`` for fairseq.  A tokenizer has
-a number for every symbol, so such symbols get numbers after the dictionary's and rows of ``<unk>``.
+fairseq reads a subword that the dictionary lacks as ``<unk>``.  A tokenizer has a number for every
+subword, so such subwords get numbers after the dictionary's, and the embedding of ``<unk>``.
 """
 
 import base64
@@ -22,42 +22,42 @@ from fairseq_posenc.serving.transformers_tokenizer import (
 
 
 def replace(pattern: str, content: str) -> Dict[str, Any]:
-    """A step of tokenizer.json that replaces what matches a pattern."""
+    """A step of tokenizer.json that replaces each match of *pattern* with *content*."""
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-#: Python, and so fairseq, takes these for spaces, and the steps of tokenizer.json do not.
+#: Python, and thus fairseq, treats these characters as spaces; tokenizer.json does not.
 SEPARATORS = replace(r"[\x1c-\x1f]", " ")
 _END_OF_WORD, _MARK, _SPACE = "</w>", "@@", "\u2581"
 _VERSION = "#version: 0.2"
 #: Lower-cases a Σ that ends a word; the step ``Lowercase`` does not see where words end.
 _LAST_SIGMA = replace(r"(?<=[\p{Lu}\p{Ll}])Σ(?!\p{L})", "ς")
 _STRANGE = (
-    "{} symbols of dict.txt are runs of characters that the model of SentencePiece does not know; "
-    "its tokenizer splits longer runs of them into these, where fairseq reads <unk>"
+    "{} symbols of dict.txt are runs of characters that the SentencePiece model does not know; a "
+    "longer run is split into such symbols by the tokenizer, but read as <unk> by fairseq"
 )
 
 
 class Splitter(NamedTuple):
-    """What splits text into symbols and joins them."""
+    """The content of a tokenizer that splits text into symbols and joins symbols to text."""
 
-    # entries of tokenizer.json: ``model``, with the number of each symbol, and the steps
+    # entries of tokenizer.json: ``model``, with the number of each symbol, and the other steps
     content: Dict[str, Any]
-    # symbols after those of the dictionary, which stand for ``<unk>``
+    # symbols with numbers after the dictionary; they stand for ``<unk>``
     hidden: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()  # what the user should know
-    # the content of an equal SentencePiece file, which some programs read instead, or None
+    # an equivalent SentencePiece file, for programs that do not read tokenizer.json, or None
     sentencepiece: Optional[bytes] = None
 
 
-#: The steps before a model of text that is split at spaces.
+#: The steps of tokenizer.json that split text at spaces.
 _AT_SPACES = {"normalizer": SEPARATORS, "pre_tokenizer": {"type": "WhitespaceSplit"}}
 
 
 def split_at_spaces(symbols: List[str]) -> Splitter:
-    """The splitter of text that is split into symbols already."""
+    """The splitter for text in which spaces separate the symbols."""
     number = {symbol: index for index, symbol in enumerate(symbols)}
-    note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
+    note = "the tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
     model = {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"}
     return Splitter({**_AT_SPACES, "model": model}, (), (note,))
 
@@ -67,18 +67,18 @@ class Inexact(Exception):
 
 
 def _numbered(symbols: List[str], others: Iterable[str]) -> Dict[str, int]:
-    """The numbers of symbols: those of fairseq's dictionary, then further ones."""
+    """Number the symbols of fairseq's dictionary first, then the *others*."""
     return {symbol: number for number, symbol in enumerate(dict.fromkeys([*symbols, *others]))}
 
 
 def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
-    """Merges of subword-nmt: its last symbols of words end in ``</w>``, the others in ``@@``."""
+    """The splitter for subword-nmt; merges mark a word's last piece, symbols all other pieces."""
     lines = list(read_lines(path))
     if not lines or lines[0].strip() != _VERSION:
         raise Inexact(f"the merges do not begin with {_VERSION}")
     merges = [tuple(line.split()) for line in lines[1:] if line.strip()]
     if any(len(pair) != 2 for pair in merges):
-        raise UsageError(f"{path}: cannot be read as merges of subword-nmt (a line has no pair)")
+        raise UsageError(f"{path}: cannot be read as merges of subword-nmt (a line is not a pair)")
     pieces = dict(zip(LEADING, LEADING))
     for symbol in symbols[len(LEADING) :]:
         inner = symbol.endswith(_MARK) and symbol != _MARK
@@ -101,26 +101,26 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
 
 
 def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
-    """A model of SentencePiece, unigram or BPE."""
+    """The splitter for a unigram or BPE model of SentencePiece."""
     model = spm.read_model(path)
     rules, trained = model.normalizer_spec, model.trainer_spec
     marked_first = rules.escape_whitespaces and not trained.treat_whitespace_as_suffix
     if trained.model_type not in (spm.UNIGRAM, spm.BPE) or not marked_first:
-        raise Inexact("the model of SentencePiece is neither unigram nor BPE with spaces first")
+        raise Inexact("the SentencePiece model is not unigram or BPE with spaces before words")
     if any(piece.type == spm.USER_DEFINED for piece in model.pieces):
-        raise Inexact("the model of SentencePiece has user-defined symbols")
+        raise Inexact("the SentencePiece model has user-defined symbols")
     known = [piece for piece in model.pieces if piece.type in (spm.NORMAL, spm.BYTE)]
     numbers = _numbered(symbols, (piece.piece for piece in known))
     strange = len(set(symbols[len(LEADING) :]) - {p.piece for p in known} - _fillers(symbols))
     notes = () if not strange else (_STRANGE.format(strange),)
     make = spm.unigram if trained.model_type == spm.UNIGRAM else spm.merged
     steps = [SEPARATORS, replace(r"\s+", " ")]
-    if not rules.remove_extra_whitespaces:  # the ends of a line are stripped before
+    if not rules.remove_extra_whitespaces:  # lines are stripped before they are split
         steps.append(replace("^ | $", ""))
     if rules.precompiled_charsmap:
         charsmap = base64.b64encode(rules.precompiled_charsmap).decode("ascii")
-        # ``Precompiled`` reads a letter and its accents together if they are short, and then drops
-        # what the rules do not join
+        # ``Precompiled`` looks up a letter and its accents as one unit if they take few bytes, and
+        # then loses the accents that no rule combines with the letter
         composed = [{"type": "NFC"}] if "nfkc" in rules.name else []
         steps += [*composed, {"type": "Precompiled", "precompiled_charsmap": charsmap}, *composed]
     if rules.remove_extra_whitespaces:
@@ -128,7 +128,7 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if rules.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": _SPACE})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
-    if rules.remove_extra_whitespaces:  # a text can contain this sign itself
+    if rules.remove_extra_whitespaces:  # a text can contain ▁ itself
         steps.append(replace(f"{_SPACE}+$", ""))
     joined = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
     parts: List[Dict[str, Any]] = [joined, {"type": "ByteFallback"}, {"type": "Fuse"}]
@@ -145,12 +145,12 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
 
 
 def _fillers(symbols: List[str]) -> Set[str]:
-    """The symbols that fairseq adds to fill a dictionary up."""
+    """The symbols with which fairseq fills up a dictionary."""
     return {symbol for symbol in symbols if symbol.startswith("madeupword")}
 
 
 def _of_transformers(path: str, symbols: List[str]) -> Splitter:
-    """The tokenizer.json of a folder, with fairseq's numbers and names of special symbols."""
+    """The splitter of a folder's tokenizer.json, with fairseq's numbers and special symbols."""
     file = os.path.join(path, "tokenizer.json")
     if not os.path.isfile(file):
         raise Inexact("its tokenizer has no tokenizer.json")
@@ -162,7 +162,7 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     listed = [name for name, _ in model["vocab"]] if scored else list(model["vocab"])
     tokens = {token["content"]: token for token in content.get("added_tokens", ())}
     kept = {name: token for name, token in tokens.items() if name not in ours}
-    theirs = {spelled(name): name for name in (*listed, *kept)}  # runs of spaces have other names
+    theirs = {spelled(name): name for name in (*listed, *kept)}  # renames runs of spaces
     numbers = _numbered(symbols, (ours.get(name, spelled(name)) for name in (*listed, *kept)))
     if scored:
         scores = {ours.get(name, name): score for name, score in model["vocab"]}
@@ -183,7 +183,7 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     return Splitter(content, tuple(numbers)[len(symbols) :])
 
 
-#: The function that makes a splitter of a kind of subwords, given its file and the dictionary.
+#: For each kind of subwords, a function that makes a splitter from a file and the dictionary.
 SPLITTERS: Mapping[str, Callable[[str, List[str]], Splitter]] = {
     "none": lambda path, symbols: split_at_spaces(symbols),
     "subword-nmt": _subword_nmt,
@@ -203,11 +203,11 @@ class Subwords(NamedTuple):
 def splitter_of(
     subwords: Optional[Subwords], side: str, symbols: List[str], hides: bool
 ) -> Splitter:
-    """The splitter of one side of a model; its notes say what is left to the user.
+    """The splitter for one side of a model; its notes say what the user has to do.
 
     Args:
-        subwords: how its text was prepared, or None if it was split into symbols.
-        hides: whether the model can have symbols that it never produces.
+        subwords: how the model's text was prepared, or None to split text at spaces.
+        hides: whether the exported model can have symbols that it never produces.
     """
     if subwords is None:
         return split_at_spaces(symbols)
@@ -215,21 +215,21 @@ def splitter_of(
     path = subwords.source if side == "encoder" else subwords.target
     try:
         if text.subwords not in SPLITTERS:
-            raise Inexact(f"--subwords {text.subwords} has no counterpart there")
+            raise Inexact(f"--subwords {text.subwords} has no counterpart in tokenizer.json")
         found = SPLITTERS[text.subwords](str(path), symbols)
         if found.hidden and not hides:
             raise Inexact(
-                f"the dictionary lacks {len(found.hidden)} symbols of its subwords, such as "
-                f"{found.hidden[0]!r}, which the class cannot hide"
+                f"the dictionary lacks {len(found.hidden)} of the subwords, such as "
+                f"{found.hidden[0]!r}, and the class would produce them"
             )
     except Inexact as reason:
         found = split_at_spaces(symbols)
-        return found._replace(notes=(*found.notes, f"the subwords are not carried: {reason}"))
+        return found._replace(notes=(*found.notes, f"text is not split into subwords: {reason}"))
     content, notes = found.content, [*found.notes]
     if text.tokenizer != "none":
         notes.append(
-            f"the tokenizer reads and writes words: split text by --tokenizer {text.tokenizer} "
-            "before, and join it after"
+            f"the tokenizer expects text split into words: apply --tokenizer {text.tokenizer} to "
+            "inputs, and undo it in outputs"
         )
     if text.lowercase:
         steps = [_LAST_SIGMA, {"type": "Lowercase"}, content.get("normalizer")]

@@ -1,8 +1,8 @@
-"""A class of transformers as one table: its tensors, its config.json, and what it can express.
+"""Tables that describe classes of transformers: tensors, config.json and supported settings.
 
-The functions that read and write folders follow such a table in both directions:
-:mod:`~fairseq_posenc.exchange.huggingface.entries` has those for config.json,
-:mod:`~fairseq_posenc.exchange.huggingface.tensors` those for tensors.
+Imports and exports follow the same table:
+:mod:`~fairseq_posenc.exchange.huggingface.entries` converts config.json in both directions, and
+:mod:`~fairseq_posenc.exchange.huggingface.tensors` converts tensors.
 """
 
 from types import MappingProxyType
@@ -16,14 +16,14 @@ from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, Transl
 from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Settings
 
-#: Modules of a layer, ours.
+#: Our names of the modules in a layer.
 Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
 CROSS_Q, CROSS_K, CROSS_V, CROSS_OUT = (f"encoder_attn.{n}_proj" for n in ("q", "k", "v", "out"))
 FC1, GATE, FC2 = "fc1", "fc_gate", "fc2"
 NORM_1, CROSS_NORM, NORM_2 = (
     f"{name}_layer_norm" for name in ("self_attn", "encoder_attn", "final")
 )
-#: The modules that read the output of each norm of a layer, where norms come first.
+#: For each norm in a pre-norm layer, the modules that read its output.
 BEHIND = {NORM_1: (Q, K, V), CROSS_NORM: (CROSS_Q,), NORM_2: (FC1, GATE)}
 #: The norm after the last layer.
 LAST_NORM = "layer_norm"
@@ -31,10 +31,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Layout(NamedTuple):
-    """How a tensor of a class holds several of ours; H is the number of heads."""
+    """How one tensor of a class holds one or more of our tensors; H is the number of heads."""
 
-    join: Callable[[List[Tensor], int], Tensor]  # makes their tensor, given our tensors and H
-    # makes our tensors, given their tensor, the number of our tensors, and H
+    join: Callable[[List[Tensor], int], Tensor]  # makes the class's tensor from our tensors and H
+    # makes our tensors from the class's tensor, the number of our tensors, and H
     split: Callable[[Tensor, int, int], List[Tensor]]
 
 
@@ -48,11 +48,11 @@ def _split_by_head(x: Tensor, number: int, heads: int) -> List[Tensor]:
     return [part.flatten(0, 1).clone() for part in by_head.unbind(1)]
 
 
-#: A tensor of theirs is one of ours.
+#: One tensor of the class is one of our tensors, unchanged.
 ALONE = Layout(lambda parts, heads: parts[0], lambda x, number, heads: [x])
 #: Rows are ordered by head, and within a head by query, key and value: (H, 3, D, C).
 BY_HEAD = Layout(_join_by_head, _split_by_head)
-#: All queries, then all keys, then all values, (3·C, C).
+#: Our tensors one after another, such as queries, keys and values, (3·C, C).
 IN_ROWS = Layout(
     lambda parts, heads: torch.cat(parts),
     lambda x, number, heads: [part.clone() for part in x.chunk(number)],
@@ -62,7 +62,7 @@ TRANSPOSED = Layout(
     lambda parts, heads: torch.cat(parts).t(),
     lambda x, number, heads: [part.clone() for part in x.t().chunk(number)],
 )
-#: Queries of a class that does not divide products by √D.
+#: The query projection of a class that does not divide logits by √D; our weight is √D times it.
 UNSCALED = Layout(
     lambda parts, heads: parts[0] / (len(parts[0]) / heads) ** 0.5,
     lambda x, number, heads: [x * (len(x) / heads) ** 0.5],
@@ -70,36 +70,36 @@ UNSCALED = Layout(
 
 
 class Joint(NamedTuple):
-    """A module of the class, and the modules of ours that it holds."""
+    """A module of the class, and the modules of ours that it contains."""
 
-    theirs: str  # its name, without the start that all names in a layer have
-    # our names, likewise without the start; a module that ours lacks is absent in the class, too
+    theirs: str  # its name, without the prefix of the layer
+    # our names, without the prefix of the layer; an export leaves out what our model lacks
     ours: Tuple[str, ...]
-    layout: Layout = ALONE  # how its tensors hold ours
-    # whether the layer of this number has it, given the settings
+    layout: Layout = ALONE  # how its tensors hold our tensors
+    # whether a layer has the module, given the settings and the number of the layer
     when: Callable[[Settings, int], bool] = lambda settings, number: True
 
 
 def joints(prefix: str = "", **ours: str) -> Tuple[Joint, ...]:
-    """Modules that hold one of ours each, by their names after *prefix*."""
+    """Modules that contain one of ours each; keywords are the class's names after *prefix*."""
     return tuple(Joint(prefix + theirs, (mine,)) for theirs, mine in ours.items())
 
 
 def same(*names: str) -> Tuple[Joint, ...]:
-    """Modules that have our names."""
+    """Modules with the same names in the class and here."""
     return tuple(Joint(name, (name,)) for name in names)
 
 
 class Group(NamedTuple):
-    """Entries of config.json and the settings that they hold; :func:`entry` makes most groups."""
+    """Entries of config.json and the settings that they determine; see :func:`entry`."""
 
     theirs: str  # the name of the first of the entries
     ours: Tuple[str, ...]  # the settings
-    # makes the settings, given config.json and the settings of earlier entries
+    # computes the settings from config.json and from the settings of earlier entries
     settings: Callable[[Config, Settings], Settings]
-    # makes the entries, given complete settings and, for messages, the checkpoint's path
+    # computes the entries from complete settings and, for messages, the checkpoint's path
     entries: Callable[[Settings, str], Dict[str, Any]]
-    equal: Tuple[str, ...] = ()  # those of the settings that must be equal to the first
+    equal: Tuple[str, ...] = ()  # the settings that must be equal to the first one
 
 
 def entry(
@@ -113,12 +113,12 @@ def entry(
     """An entry of config.json that holds one setting.
 
     Args:
-        theirs: its name.
-        ours: the setting; several if they are equal in the class; the first is then written.
+        theirs: the name of the entry.
+        ours: the setting, or several that are equal in the class; an export writes the first one.
         checked: reads the entry and checks its range.
-        usual: its value if absent, or a function of config.json; None if it must be there.
-        into: makes the setting from the entry's value.
-        back: makes the entry's value from the setting.
+        usual: the default of the entry, or a function of config.json; None if it is required.
+        into: computes the setting from the entry's value.
+        back: computes the entry's value from the setting.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -134,12 +134,12 @@ def choice(theirs: str, ours: Tuple[str, ...], usual: str, known: Collection[str
 
 
 def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why: str = "") -> Group:
-    """An entry of config.json with the one value that our models can have.
+    """An entry of config.json for which our models support only one value.
 
     Args:
-        value: the value, or a function of the settings.
-        usual: its value if absent, unless that is *value*.
-        why: what a user should know of other values, for the message.
+        value: the supported value, or a function of the settings that returns it.
+        usual: the default of the entry, if it is not *value*.
+        why: an explanation for the message that refuses other values.
     """
 
     def entries(known: Settings, path: str = "") -> Dict[str, Any]:
@@ -156,48 +156,48 @@ def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why:
 class Table(NamedTuple):
     """A table of positions, learned or fairseq's sinusoids."""
 
-    theirs: str  # its name
+    theirs: str  # the name in the class
     # the row of the first position, given config.json
     first: Callable[[Config], int] = lambda config: 0
-    # makes the table (rows, C) of a class that computes it anew in place of saving it
+    # computes the table (rows, C), if the class computes it instead of saving it
     computed: Optional[Callable[[int, int], Tensor]] = None
 
 
 class Stack(NamedTuple):
-    """One side of a model."""
+    """One side of a model: the encoder or the decoder."""
 
-    ours: str  # start of our names, such as ``decoder.``
-    layer: str  # start of the names of the class in layer number ``{}``
+    ours: str  # prefix of our names, such as ``decoder.``
+    layer: str  # prefix of the class's names in layer number ``{}``
     joints: Tuple[Joint, ...]  # the modules of a layer
-    embedding: str  # the embedding of tokens
+    embedding: str  # the token embedding
     outside: Tuple[Joint, ...] = ()  # modules outside of layers
     table: Optional[Table] = None  # the table of positions, if it has one
     segments: str = ""  # the embedding of segments, if it has one
 
     @property
     def side(self) -> str:
-        """The start of the names of its settings."""
+        """``encoder`` or ``decoder``, the prefix of its settings."""
         return self.ours.split(".")[0]
 
     @property
     def our_embedding(self) -> str:
-        """Our name of the embedding of tokens."""
+        """Our name of the token embedding."""
         return self.ours + "embed_tokens.weight"
 
 
 class Architecture(NamedTuple):
-    """What an architecture of a class has on top of its stacks."""
+    """What an architecture of a class adds to the stacks: an output layer or a head."""
 
-    # its modules by our names, with ``{}`` for the name of the head
+    # the class's names of modules, by our names, in which ``{}`` stands for the name of the head
     modules: Mapping[str, str] = _NOTHING
-    heads: str = ""  # start of our names of its heads; empty for the output of a language model
-    entries: Tuple[Group, ...] = ()  # entries of config.json beside those of the class
-    any: Collection[str] = ()  # settings without effect in it, which may have any value
-    # other settings that are fixed in it, with their values
+    heads: str = ""  # prefix of our names of heads; empty for the output of a language model
+    entries: Tuple[Group, ...] = ()  # entries of config.json, besides the class's entries
+    any: Collection[str] = ()  # settings that have no effect in it
+    # other settings that it restricts, with the supported values
     values: Mapping[str, Collection[Any]] = _NOTHING
-    # whether a model of these settings is of this architecture
+    # whether a model with these settings has this architecture
     when: Callable[[Settings], bool] = lambda settings: True
-    usual: Optional[str] = None  # the name of an imported head
+    usual: Optional[str] = None  # our name of an imported head
 
     def named(self, head: Optional[str]) -> "Architecture":
         """This architecture with a head named *head*."""
@@ -205,7 +205,7 @@ class Architecture(NamedTuple):
         return self._replace(modules=modules, usual=head)
 
 
-#: How a class numbers text, by the kind of its models.
+#: The usual vocabulary and tokenizer of a class, by the kind of its models.
 _TEXTS = {
     CAUSAL.name: CausalTexts(),
     MASKED.name: MaskedTexts(),
@@ -214,43 +214,43 @@ _TEXTS = {
 
 
 class TransformersClass(NamedTuple):
-    """A class of transformers."""
+    """The table of a class of transformers."""
 
     model_type: str  # its name in config.json
-    # the names of its variants, and what each has on top of the stacks
+    # its architectures by name, and what each adds to the stacks
     architectures: Mapping[str, Architecture]
-    kind: Kind  # what its models are here
-    stacks: Tuple[Stack, ...]  # its sides; that of the output is the last
-    entries: Tuple[Group, ...]  # in config.json, beside those of all classes
+    kind: Kind  # the kind of its models here
+    stacks: Tuple[Stack, ...]  # its sides; the last one has the output
+    entries: Tuple[Group, ...]  # its own entries in config.json
     # settings that all its models have; a value can be a function of the settings of the entries
     always: Settings
-    # other values that it can express, by setting; they replace those of *always*
+    # supported values of further settings; they take precedence over *always*
     values: Mapping[str, Collection[Any]] = _NOTHING
-    # further settings; it can express all their values
+    # further settings, for which it supports every value
     any: Collection[str] = ()
-    aliases: Mapping[str, str] = _NOTHING  # other names of entries, which it reads as well
-    output: str = "lm_head.weight"  # the output projection, if that is not the embedding
-    # by the start of a module's name, the entry of config.json that says whether it has a bias,
-    # with its usual value, or None if it never has one; other modules always have a bias
+    aliases: Mapping[str, str] = _NOTHING  # for each alias of an entry, its name
+    output: str = "lm_head.weight"  # the output projection, if it is not tied
+    # for a prefix of modules' names: the entry of config.json that says whether they have biases,
+    # and its default; None if they never have biases.  Other modules always have biases
     biases: Mapping[str, Optional[Tuple[str, bool]]] = _NOTHING
-    # the names of the bias of the output: the usual one, then that of an output that is not the
-    # embedding
+    # the names of the bias of the output: first the usual name, then the name that the bias has if
+    # the output is not tied
     output_biases: Tuple[str, ...] = ()
-    # whether config.json says that the output is the embedding
+    # whether config.json ties the output projection to the embedding
     tied: Callable[[Config], bool] = lambda config: config.flag("tie_word_embeddings", True)
-    divides: bool = False  # whether an output that is the embedding is divided by √C
+    divides: bool = False  # whether a tied output is divided by √C
     shared: str = ""  # the embedding that two stacks share
     two_embeddings: bool = False  # whether the embeddings of two stacks can differ
-    start: str = ""  # the symbol that begins a translation where config.json does not say it
-    computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them
-    # what to do with a loaded model before a conversion is compared with it
+    start: str = ""  # the symbol that begins a translation by default
+    computed: Tuple[str, ...] = ()  # tensors that it computes if a file lacks them
+    # changes a loaded model before it serves as the reference
     prepare: Callable[[Any], None] = lambda model: None
-    unused: Tuple[str, ...] = ()  # starts of the names of tensors without effect
-    texts: Optional[Texts] = None  # how it numbers text, by default as its kind does
+    unused: Tuple[str, ...] = ()  # prefixes of the names of tensors without effect
+    texts: Optional[Texts] = None  # vocabulary and tokenizer; by default, those of its kind
     padded: bool = True  # whether its files can have rows after the last symbol
-    # what is left to do, given the reader, the settings and config.json; returns notes
+    # completes an import, given the reader, the settings and config.json; returns notes
     after_reading: Callable[[Reader, Settings, Config], List[str]] = lambda *given: []
-    # what is left to do, given the tensors and the entries of config.json, in place
+    # completes an export: changes the tensors and the entries of config.json in place
     before_writing: Callable[[ForeignParameters, Dict[str, Any]], None] = lambda *given: None
 
     @property
@@ -260,12 +260,12 @@ class TransformersClass(NamedTuple):
 
     @property
     def gains(self) -> Mapping[str, Tuple[str, ...]]:
-        """The norms with gains in the class and none here, and the modules after each."""
+        """The norms that have gains only in the class, each with the modules that read it."""
         return {**BEHIND, LAST_NORM: ()} if self.always.get("norm") == "rms" else {}
 
     @property
     def numbering(self) -> Texts:
-        """How it numbers text."""
+        """The vocabulary and tokenizer of the class."""
         return self.texts or _TEXTS[self.kind.name]
 
     @property

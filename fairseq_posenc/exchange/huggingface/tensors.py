@@ -1,7 +1,7 @@
 """Conversion between the tensors of a class of transformers and our parameters.
 
-RMS norms have no gains here: written gains are ones, and read gains become part of the
-weights after them, because W (g ⊙ x) = (W diag g) x.
+RMS norms have no gains here.  An export writes gains of one.  An import multiplies gains into the
+weights that read the output of the norm, because W (g ⊙ x) = (W diag g) x.
 """
 
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
@@ -32,7 +32,7 @@ from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader, si
 from fairseq_posenc.models.kinds import HEADS, MASKED, Settings
 
 _PARTS = ("weight", "bias")
-#: Ends of the names of tensors that classes compute themselves.
+#: Endings of the names of tensors that classes compute themselves.
 _COMPUTED = (
     *(".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"),
     *(".rotary_emb.inv_freq", ".position_ids", ".embed_positions.weights"),
@@ -40,22 +40,22 @@ _COMPUTED = (
 
 
 class Place(NamedTuple):
-    """A module of a model of transformers, and our modules that it corresponds to."""
+    """A module in a model of transformers, and the corresponding modules of ours."""
 
-    theirs: str  # its name
-    ours: Tuple[str, ...]  # our names
+    theirs: str  # its full name
+    ours: Tuple[str, ...]  # our full names
     layout: Layout
     heads: int  # H
-    module: str  # its name in the table
+    module: str  # the class's name in the table
     part: str  # the first of our names in the table
 
     def named(self, part: str) -> str:
-        """The name of its weight or bias; *part* mostly follows a dot."""
+        """The full name of the module's tensor *part*, ``weight`` or ``bias``."""
         return self.theirs + ("" if self.theirs.endswith("_") else ".") + part
 
 
 def places(target: TransformersClass, built: Architecture, settings: Settings) -> Iterator[Place]:
-    """Every module of *target* that a model of *settings* has."""
+    """Every module of *target* that a model with *settings* has."""
     for stack in target.stacks:
         heads = settings.get(f"{stack.side}_attention_heads", 1)  # gated attention has none
         groups = [("", stack.ours, stack.outside, 0)]
@@ -81,13 +81,13 @@ def write_tensors(
     texts: WrittenTexts,
     entries: Dict[str, Any],
 ) -> Tuple[ForeignParameters, List[str]]:
-    """The parameters of a model by their names in a class, and notes.
+    """The parameters of a model under the names of a class, and notes.
 
     Args:
-        entries: those of config.json; hooks of the class can change them in place.
+        entries: the entries of config.json; ``before_writing`` can change them in place.
 
     Raises:
-        UsageError: our model or the class lacks a parameter that the other has.
+        UsageError: our model lacks a parameter of the class, or the class lacks one of ours.
     """
     settings, path = checkpoint.settings, checkpoint.path
     side = target.stacks[0].side
@@ -131,7 +131,7 @@ def read_tensors(
     config: Config,
     tied: bool,
 ) -> List[str]:
-    """Move all parameters of a class to our names, complete *settings*, and return notes."""
+    """Move all foreign tensors to our names, complete *settings*, and return notes."""
     for place in places(source, built, settings):
         for part in _PARTS:
             name = place.named(part)
@@ -156,25 +156,25 @@ def read_tensors(
 
 
 def _check_head(reader: Reader, modules: List[str], channels: int) -> None:
-    """Refuse a head whose sizes do not fit; other sizes are compared with a model built later."""
+    """Refuse a head whose sizes do not fit; all other sizes are checked later, in the import."""
     for module in modules:
         weight, bias = (reader.parameters[f"{module}.{part}"] for part in _PARTS)
         if weight.shape[-1:] != (channels,) or bias.shape != weight.shape[:1]:
             raise UsageError(
                 f"{reader.origin[f'{module}.weight']} has size {size_of(weight)}, its bias "
-                f"{size_of(bias)}, which do not fit each other or {channels} channels"
+                f"{size_of(bias)}; these do not fit each other or {channels} channels"
             )
 
 
 def _has_bias(part: str, settings: Settings) -> bool:
-    """Whether a module of ours has a bias, by its name in the table."""
+    """Whether our module has a bias; *part* is our name of the module in the table."""
     if part.endswith(("norm", "layernorm_embedding")):
         return settings.get("norm") != "rms"
     return part.startswith(HEADS[1:]) or not settings.get("no_bias")
 
 
 def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
-    """Take a tensor of theirs, and split it into ours."""
+    """Take the foreign tensor *name* and split it into our tensors."""
     tensor, number = reader.take(name), len(place.ours)
     try:
         parts = place.layout.split(tensor, number, place.heads)
@@ -191,7 +191,7 @@ def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
 def _read_gains(
     source: TransformersClass, reader: Reader, built: Architecture, settings: Settings
 ) -> Dict[str, Tensor]:
-    """Make gains part of the weights after them; returns the last norms' gains by side."""
+    """Multiply gains into the weights after them; return the last norm's gain for each side."""
     last: Dict[str, Tensor] = {}
     for place in places(source, built, settings):
         if place.part not in source.gains:
@@ -200,14 +200,14 @@ def _read_gains(
         gain = reader.parameters.pop(name)
         if gain.shape != (settings[f"{side}_embed_dim"],):
             raise UsageError(
-                f"{reader.origin[name]} has size {size_of(gain)}, but the settings beside it "
+                f"{reader.origin[name]} has size {size_of(gain)}, but the settings of the model "
                 f"require {settings[f'{side}_embed_dim']}"
             )
         if place.part == LAST_NORM:
             last[side] = gain
         prefix = place.ours[0][: -len(place.part)]
         reader.scale_columns(gain, [f"{prefix}{mine}.weight" for mine in source.gains[place.part]])
-    if len(last) > 1:  # the decoder's layers read the last norm of the encoder
+    if len(last) > 1:  # the decoder's layers read the output of the encoder's last norm
         layers = [f"decoder.layers.{number}." for number in range(settings["decoder_layers"])]
         names = [f"{layer}{mine}.weight" for layer in layers for mine in (CROSS_K, CROSS_V)]
         reader.scale_columns(last["encoder"], names)

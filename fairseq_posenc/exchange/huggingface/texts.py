@@ -1,6 +1,6 @@
-"""How the classes of transformers number text: reading vocabularies and writing tokenizers.
+"""Vocabularies and tokenizers of classes of transformers.
 
-Written symbols have the numbers of dict.txt.
+A written tokenizer numbers its symbols as dict.txt does.
 """
 
 import os
@@ -22,18 +22,18 @@ from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
 
-#: Entries of tokenizer_config.json that make transformers read tokenizer.json as it is, and read
-#: the name of a special symbol in a text as text.
+#: Entries of tokenizer_config.json: transformers then uses tokenizer.json unchanged, and treats the
+#: name of a special symbol in a text as ordinary text.
 AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
 
 
 class Marks(NamedTuple):
-    """What a tokenizer puts around texts."""
+    """The special symbols that a tokenizer puts around texts."""
 
-    roles: Dict[str, str]  # the special symbols by their names in tokenizer_config.json
-    single: str  # a text between its symbols; ``$A`` is the text
-    # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` after a part says that it is of
-    # the second segment
+    roles: Dict[str, str]  # the special symbols, by role in tokenizer_config.json
+    single: str  # the template of one text, ``$A``
+    # the template of two texts, ``$A`` and ``$B``; ``:1`` after a text or a symbol puts it in the
+    # second segment
     pair: str
     inputs: List[str]  # names of the model's inputs
 
@@ -52,10 +52,10 @@ TRANSLATION_MARKS = CAUSAL_MARKS._replace(single="$A </s>", pair="$A $B </s>")
 def write_symbols(
     path: str, dictionary: Dictionary, longest: int, marks: Marks, splitter: Splitter
 ) -> Tensor:
-    """Write dict.txt and a tokenizer with its numbers.
+    """Write dict.txt, and a tokenizer with the numbers of dict.txt.
 
     Returns:
-        our number of each symbol of the tokenizer, (V,); hidden ones stand for ``<unk>``.
+        our number of each symbol of the tokenizer, (V,); for hidden symbols, that of ``<unk>``.
     """
     number = dictionary.indices
     used = [*LEADING, MASK] if MASK in marks.roles.values() else LEADING
@@ -100,7 +100,7 @@ def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def _template(text: str) -> List[Dict[str, Any]]:
-    """A template of tokenizer.json, given one such as ``<s> $A </s>``."""
+    """Convert a template such as ``<s> $A </s>`` to the form of tokenizer.json."""
     parts = []
     for part in text.split():
         name, _, segment = part.partition(":")
@@ -110,35 +110,35 @@ def _template(text: str) -> List[Dict[str, Any]]:
 
 
 class WrittenTexts(NamedTuple):
-    """What the tokenizer of a written folder says."""
+    """The symbols of a tokenizer that was written, and what follows from them."""
 
-    # by side, our number of each symbol of the folder, (V,); symbols after those of our dictionary
-    # stand for ``<unk>``
+    # for each side, our number of each symbol of the folder, (V,); symbols that our dictionary
+    # lacks come last and have the number of ``<unk>``
     orders: Mapping[str, Tensor]
-    known: Mapping[str, int]  # by side, how many of them our dictionary has; they come first
-    entries: Mapping[str, Any]  # the entries of config.json on symbols
+    known: Mapping[str, int]  # for each side, the size of our dictionary
+    entries: Mapping[str, Any]  # the entries of config.json about symbols
     notes: Sequence[str] = ()  # what the user should know
 
 
 class Texts:
-    """How a class numbers text; this one reads the symbols of a tokenizer of transformers."""
+    """Reads the vocabulary of a class and, in subclasses, writes its tokenizer."""
 
-    #: whether a written tokenizer can split text as the training did
+    #: whether a written tokenizer can split text as in training
     splits = True
 
     def read(self, path: str, file: Optional[str], config: Config) -> reader.Vocabulary:
         """The vocabulary of a folder.
 
         Args:
-            file: its vocabulary, if that is elsewhere.
+            file: the path of a vocabulary outside the folder, or None.
 
         Raises:
-            UsageError: it is missing or damaged, or lacks a symbol that the class needs.
+            UsageError: the vocabulary is missing, damaged, or lacks a symbol that the class needs.
         """
         return reader.dictionary_vocabulary(path, file) or reader.read_vocabulary(path, file)
 
     def notes(self, vocabulary: reader.Vocabulary, config: Config) -> List[str]:
-        """What the user should know of an imported vocabulary."""
+        """Notes for the user on an imported vocabulary."""
         return []
 
     def write(
@@ -151,13 +151,13 @@ class Texts:
             hides: whether the class can have symbols that it never produces.
 
         Raises:
-            UsageError: the subwords cannot be read, or the format has no place for them.
+            UsageError: the subwords cannot be read, or the format cannot hold them.
         """
         raise NotImplementedError
 
 
 def write_generation(folder: str, entries: Mapping[str, Any], hidden: Iterable[int] = ()) -> None:
-    """Write generation_config.json, so that ``generate`` never writes padding or *hidden*."""
+    """Write generation_config.json; ``generate`` then produces no padding or *hidden* symbols."""
     content = {**entries, "suppress_tokens": [PAD, *hidden]}
     Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
 
@@ -169,10 +169,10 @@ class CausalTexts(Texts):
         """See :class:`Texts`."""
         notes = []
         if vocabulary.missing:
-            notes.append(f"{vocabulary.missing} symbols of fairseq's that it lacks start as zeros")
+            notes.append(f"zero vectors for {vocabulary.missing} symbols that only fairseq has")
         return [
             *notes,
-            f"fairseq begins a text with {vocabulary.names['</s>']!r}; --add-bos-token begins it "
+            f"fairseq begins a text with {vocabulary.names['</s>']!r} or, with --add-bos-token, "
             f"with {vocabulary.names.get('<s>', '<s>')!r}",
         ]
 
@@ -189,20 +189,20 @@ class CausalTexts(Texts):
         known, notes = len(dictionary), list(splitter.notes)
         if splitter.hidden:
             notes.append(
-                f"{len(splitter.hidden)} symbols of the subwords that dict.txt lacks have the "
-                "vectors of <unk>, and generation_config.json keeps them from being written"
+                f"{len(splitter.hidden)} subwords that dict.txt lacks have the embedding "
+                "of <unk>; generation_config.json keeps them from being generated"
             )
         end = dictionary.eos()
         entries = {"pad_token_id": PAD, "bos_token_id": end, "eos_token_id": end}
-        # otherwise a pipeline would generate beyond the longest text
+        # without max_length, a pipeline would generate beyond the longest text
         search = {**entries, "max_length": longest}
         write_generation(folder, search, range(known, len(order)))
         return WrittenTexts({"decoder": order}, {"decoder": known}, entries, notes)
 
 
-#: The folder of the target's tokenizer, where there are two dictionaries.
+#: The subfolder of the target's tokenizer, if there are two dictionaries.
 TARGET = "target"
-#: The symbols that a class has to name in config.json, with their entries.
+#: The symbols that must have numbers in config.json, each with its entry.
 _NEEDED = (("</s>", "eos_token_id"), ("<pad>", "pad_token_id"))
 
 
@@ -214,7 +214,7 @@ class TranslationTexts(Texts):
         size = config.size("vocab_size", 1)
         found = sorted({TARGET, "target_vocab.json"}.intersection(os.listdir(path)))
         if found or config.size("decoder_vocab_size", size) != size:
-            reason = f"has {found[0]}" if found else "its decoder_vocab_size is not its vocab_size"
+            reason = f"has {found[0]}" if found else "decoder_vocab_size is not vocab_size"
             raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
         vocabulary = reader.dictionary_vocabulary(path, file)
         if vocabulary is None:
@@ -249,9 +249,9 @@ class TranslationTexts(Texts):
         if source.symbols == target.symbols:
             if first.content != last.content:
                 raise UsageError(
-                    f"{checkpoint.path}: its source and its target have one dictionary and two "
-                    "files of subwords, for which this format has no place; give neither --text-of "
-                    "nor --subwords"
+                    f"{checkpoint.path}: its source and its target share one dictionary but "
+                    "not the subwords, and this format has one tokenizer for both; export without "
+                    "--text-of and --subwords"
                 )
         else:
             where, longest = os.path.join(folder, TARGET), settings["max_target_positions"]
@@ -261,7 +261,7 @@ class TranslationTexts(Texts):
         ends = ("eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
         special = {"pad_token_id": PAD, "bos_token_id": target.bos()}
         special.update(dict.fromkeys(ends, target.eos()))
-        search = {  # as fairseq does it
+        search = {  # as in fairseq
             "max_length": min(MAX_LENGTH, settings["max_target_positions"] - 1) + 2,  # with 2 </s>
             "min_new_tokens": 1,
             "num_beams": checkpoint.search.beam,
@@ -274,7 +274,7 @@ class TranslationTexts(Texts):
 
 
 def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
-    """The symbols of a tokenizer by number, and their file."""
+    """The symbols of a tokenizer in the order of their numbers, and the path of their file."""
     listed = os.path.join(path, "vocab.json")
     others = (os.path.join(path, name) for name in ("vocab.txt", "tokenizer.json"))
     if file is not None or not os.path.isfile(listed) or any(map(os.path.isfile, others)):
@@ -283,7 +283,7 @@ def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
 
 
 def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
-    """The names of fairseq's special symbols, found by their numbers in config.json."""
+    """The foreign names of fairseq's special symbols, by their numbers in config.json."""
     found: Dict[str, str] = {}
     for ours, entry in (*_NEEDED, ("<s>", "bos_token_id")):
         number = config.get(entry, None)

@@ -1,8 +1,8 @@
-"""The classes of transformers for translation; all but T5 have the layers of BART.
+"""Tables of the classes of transformers for translation; all but T5 have BART's layers.
 
 Marian's own sinusoids, norms last                                MarianMTModel
 learned positions, norm of the embeddings, norms last             BartForConditionalGeneration
-the same with norms first                                         MBartForConditionalGeneration
+learned positions, norm of the embeddings, norms first            MBartForConditionalGeneration
 sinusoidal positions, norms first                                 M2M100ForConditionalGeneration
 T5 bias, RMS norms first, no biases                               T5ForConditionalGeneration
 """
@@ -26,18 +26,18 @@ from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD, TRANSLATION, Settings
 
-#: The settings of the longest text, and of the channels, which are the same on both sides.
+#: The settings for the longest text, and for numbers of channels, which are equal on both sides.
 LENGTHS = ("max_source_positions", "max_target_positions")
 WIDTH = ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
 NORMS_FIRST: Settings = {f"{side}_normalize_before": True for side in SIDES}
-#: Modules of the layers, which have our names.
+#: Modules of the layers; their names in the classes are our names.
 _SELF = t.same(t.Q, t.K, t.V, t.OUT, t.NORM_1)
 _CROSS = t.same(t.CROSS_Q, t.CROSS_K, t.CROSS_V, t.CROSS_OUT, t.CROSS_NORM)
 _LAST = t.same(t.FC1, t.FC2, t.NORM_2)
 
 
 def longest(theirs: str) -> t.Group:
-    """The entry of the longest text; it holds the larger limit of the two sides."""
+    """The entry for the longest text; an export writes the larger limit of the two sides."""
     return t.Group(
         theirs,
         LENGTHS,
@@ -47,13 +47,13 @@ def longest(theirs: str) -> t.Group:
 
 
 def marian_sinusoids(rows: int, channels: int) -> Tensor:
-    """sin(i / 10000^(2k/C)) for all k, then the cosines, (rows, C); i from 0."""
+    """Marian's table (rows, C): sin(i / 10000^(2k/C)) for all k, then cosines; i starts at 0."""
     even = torch.arange(0, channels, 2, dtype=torch.float64)
     angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000.0 ** (even / channels)
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]
 
 
-#: The rates of dropout; their names are the same in config.json and here.
+#: The dropout rates, whose names are the same in config.json and here.
 RATES = (
     *("dropout", "attention_dropout", "activation_dropout"),
     *(f"{side}_layerdrop" for side in SIDES),
@@ -61,12 +61,12 @@ RATES = (
 
 
 def _stack(side: str, *norms: str, first: Optional[int] = None, computed: Any = None) -> t.Stack:
-    """The encoder or decoder.
+    """The description of an encoder or a decoder.
 
     Args:
-        norms: the names of the norms outside of its layers.
-        first: the row of the first position in its table, if it has one.
-        computed: the function that makes that table, if the class computes it.
+        norms: the names of the norms outside of the layers.
+        first: the row of the first position in the table of positions, if there is such a table.
+        computed: the function that computes the table of positions, if the class does not save it.
     """
     cross = _CROSS if side == "decoder" else ()
     outside = tuple(t.Joint(f"model.{side}.{name}", (name,)) for name in norms)
@@ -84,12 +84,12 @@ def _entries(
     scaled: bool = False,
     rates: Mapping[str, float] = MappingProxyType({"dropout": 0.1}),
 ) -> Tuple[t.Group, ...]:
-    """The entries of BART's classes.
+    """The entries of BART and of similar classes.
 
     Args:
-        act: the activation if config.json does not name one.
-        scaled: whether embeddings are multiplied by √C, if config.json does not say.
-        rates: the rates of dropout, other than 0, of entries that config.json lacks.
+        act: the default activation.
+        scaled: whether embeddings are multiplied by √C by default.
+        rates: the default dropout rates that are not 0.
     """
     sizes = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     return (
@@ -112,7 +112,7 @@ def _entries(
 
 
 def _of_old_files(first: bool, normed: bool) -> Iterator[t.Group]:
-    """The entries on norms in old files of BART's class."""
+    """The entries about norms in old files of classes like BART."""
     yield t.fixed("normalize_before", first, written=False)
     yield t.fixed("add_final_layer_norm", first, written=False)
     yield t.fixed("normalize_embedding", normed, written=False)
@@ -122,8 +122,8 @@ def _refuse_padding(config: Config, known: Settings) -> Settings:
     """Refuse translations that begin with padding, which has no position in the class."""
     if config.get("decoder_start_token_id", None) == PAD:
         raise UsageError(
-            f"{config.path}: decoder_start_token_id is {PAD}, that of padding, which has no "
-            "position in this class"
+            f"{config.path}: decoder_start_token_id is {PAD}, the number of padding; a "
+            "translation cannot begin with padding, which has no position in this class"
         )
     return {}
 
@@ -168,7 +168,7 @@ M2M100 = MBART._replace(
     model_type="m2m_100",
     architectures={"M2M100ForConditionalGeneration": t.Architecture()},
     stacks=tuple(_stack(side, t.LAST_NORM) for side in SIDES),
-    # positions begin after the number of padding, which has no position itself
+    # the first position is numbered one above padding, which itself has no position
     entries=_entries(
         t.fixed("pad_token_id", PAD, written=False),
         t.Group("decoder_start_token_id", (), _refuse_padding, lambda settings, path: {}),
@@ -182,7 +182,7 @@ M2M100 = MBART._replace(
 )
 
 
-#: Our name of the bias table of either stack.
+#: Our name of T5's table of biases in each stack.
 _TABLE = "position_bias.t5.table"
 _FORM, _SCALES = "feed_forward_proj", "scale_decoder_outputs"
 _GATED = {"swiglu": "silu", "geglu": "gelu_python"}
@@ -190,18 +190,17 @@ _GATED_OR_NOT = gated_activation(_FORM, "relu", "gated-", _GATED)
 
 
 def _form_of(config: Config, known: Settings) -> Settings:
-    """The form of the feed-forward sub-layer, and its activation."""
     form = config.name(_FORM, "relu")
     form = "gated-gelu_new" if form == "gated-gelu" else form  # as the class reads it
     gate, _, activation = form.rpartition("-")
     for entry, value in (("dense_act_fn", activation), ("is_gated_act", gate == "gated")):
-        config.one_of(entry, value, (value,))  # what the class reads in place of the form
+        config.one_of(entry, value, (value,))  # the class reads these instead of the form
     return _GATED_OR_NOT.settings(config._replace(entries={_FORM: form}), known)
 
 
 def _t5_tied(config: Config) -> bool:
-    """Whether the output is the embedding; version 5 of the library saves every model as tied."""
-    if config.entries.get(_SCALES, True) is None:  # the class takes null for false
+    """Whether the output is tied to the embedding; transformers 5 saves every model as tied."""
+    if config.entries.get(_SCALES, True) is None:  # the class reads null as false
         raise UsageError(f"{config.path}: {_SCALES} is null; it must be true or false")
     return config.flag(_SCALES, config.flag("tie_word_embeddings", True))
 

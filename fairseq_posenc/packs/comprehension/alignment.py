@@ -1,7 +1,7 @@
-"""The characters of a text that each of its tokens stands for, whichever tool split the text.
+"""Aligns the tokens of a text with its characters, whichever tool split the text.
 
-The tokens may be lower-case, without accents, escaped as Moses does, or unknown; so they are
-compared with the text character by character, in a form that leaves such differences out.
+Tokens may differ from the text in case, accents and quotes, be escaped by Moses, or be unknown.
+Text and tokens are therefore normalised, and compared character by character.
 """
 
 import bisect
@@ -14,15 +14,15 @@ from typing import Iterable, List, Optional, Sequence, Tuple
 
 Span = Tuple[int, int]
 
-#: The mark of a piece inside a word, which some decoders keep.
+#: WordPiece's mark of a piece inside a word, which some detokenisers do not remove.
 _CONTINUES = re.compile(r"^##(?=.)")
-#: A character of a token, as Moses escapes it.
+#: One character, or one of Moses's escape sequences for a character.
 _CHARACTER = re.compile(r"&(?:amp|lt|gt|quot|apos|bar|#\d{2,4});|.", re.DOTALL)
 _QUOTES = dict.fromkeys(map(ord, "\"'`´‘’‚‛“”„‟«»‹›′″"), "'")
 
 
 def _key(character: str) -> str:
-    """The form in which characters are compared: possibly several characters, or none."""
+    """Normalise a *character* for comparison; the result has one, several or no characters."""
     letters = unicodedata.normalize("NFKD", character.translate(_QUOTES)).casefold()
     return "".join(
         "-" if category == "Pd" else letter
@@ -33,13 +33,13 @@ def _key(character: str) -> str:
 
 
 def _keys(parts: Iterable[Tuple[str, Span]]) -> Tuple[str, List[Span]]:
-    """The joined keys of characters, and for each character of a key the place of its source."""
+    """Normalise and join characters; also returns the source span of each resulting character."""
     found = [(key, place) for character, place in parts for key in _key(character)]
     return "".join(key for key, _ in found), [place for _, place in found]
 
 
 def _characters(surfaces: Sequence[str]) -> Iterable[Tuple[str, Span]]:
-    """The characters of tokens, each with the first and the last token that it is in."""
+    """The unescaped characters of tokens, each with the indices of its first and last token."""
     owners = [number for number, surface in enumerate(surfaces) for _ in surface]
     for escaped in _CHARACTER.finditer("".join(surfaces)):
         character = "|" if escaped.group() == "&bar;" else html.unescape(escaped.group())
@@ -47,9 +47,9 @@ def _characters(surfaces: Sequence[str]) -> Iterable[Tuple[str, Span]]:
 
 
 def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
-    """The first and the last token that cover the characters *start* to *end* (exclusive).
+    """The indices of the first and last token that cover characters *start* to *end* (exclusive).
 
-    *offsets* are starts and ends of tokens.  None if no token stands for any of the characters.
+    *offsets* are the starts and ends of all tokens.  Returns None if no token covers a character.
     """
     first = bisect.bisect_right([token_end for _, token_end in offsets], start)
     last = bisect.bisect_left([token_start for token_start, _ in offsets], end) - 1
@@ -57,11 +57,11 @@ def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
 
 
 def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
-    """The characters of *text*, start and end (exclusive), that each token stands for.
+    """The start and end (exclusive) of the characters of *text* that each token stands for.
 
-    Starts and ends never decrease.  *surfaces* are the tokens without marks of where words begin.
-    A token that has no character in common with the text, such as ``<unk>``, stands for all
-    characters between its neighbours; so do tokens for the bytes of one character.
+    Starts and ends never decrease.  *surfaces* are the tokens without word-boundary marks.  A token
+    that matches no character, such as ``<unk>``, stands for all characters between its matched
+    neighbours.  Adjacent tokens of this kind, such as the bytes of a character, share one span.
 
     >>> text = "Zürich – 1 «Stadt»"
     >>> [text[start:end] for start, end in token_offsets(text, ["zur", "##ich", "-", "1",
@@ -83,7 +83,7 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
 
 
 def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
-    """Equal parts of two strings, in order: the start in each string, and the size."""
+    """Matching blocks of two strings, in order: the start in each string, and the length."""
     before = len(os.path.commonprefix([one, other]))
     behind = len(os.path.commonprefix([one[before:][::-1], other[before:][::-1]]))
     middle = difflib.SequenceMatcher(
@@ -95,7 +95,7 @@ def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
 
 
 def _without_gaps(text: str, starts: List[int], ends: List[int]) -> List[Span]:
-    """Give a token that has no text the text between its neighbours, without outer white space."""
+    """Spans of tokens; unmatched ones (start -1) get the stripped text between neighbours."""
     limits, following = [0] * len(starts), len(text)
     for token in reversed(range(len(starts))):
         limits[token] = following

@@ -1,4 +1,4 @@
-"""Answering the questions of a data folder with a checkpoint."""
+"""Answers the questions of a data folder with a checkpoint."""
 
 from typing import Any, Dict, Mapping
 
@@ -14,12 +14,12 @@ from fairseq_posenc.packs.comprehension.spans import no_answer_probability
 def answer_questions(
     path: str, overrides: Mapping[str, Any], split: str, batch_size: int, device: str = "cpu"
 ) -> Dict[str, Dict[str, Any]]:
-    """The contents of the files that ``reading answer`` writes, by name.
+    """Answer a split; return the content of each file that ``reading answer`` writes, by name.
 
-    *overrides* are settings of the task by name; ``data`` is the folder of the questions.
+    *overrides* maps names of task settings to values; one of them, ``data``, is the data folder.
 
     Raises:
-        UsageError: the checkpoint is of another task, or the data have no such split.
+        UsageError: the checkpoint is not of this task, or the data folder lacks the split.
     """
     loaded = load(path, overrides=overrides, device=device)
     task = loaded.task
@@ -44,12 +44,12 @@ def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
     rules = RULES[task.settings.rules]
     files["scores"] = total = scores(predictions, answers, rules)
     if any(not right for right in answers.values()):
-        # the search for thresholds needs an answer to every question
+        # the threshold search scores an answer to every question
         first = {key: texts[0]["text"] for key, texts in best.items()}
         others = scores(first, answers, rules, odds)
         for name in ("exact", "f1"):
-            # SQuAD's search for thresholds rejects some answers that its scores accept, so the
-            # threshold in use may be better than all that the search tries.
+            # SQuAD's threshold search counts some answers as wrong that its scores count as
+            # correct, so the threshold in use may score higher than all that the search tries.
             tried = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             used = Threshold(total[name], no_answer_probability(task.threshold))
             higher = max(tried, used, key=lambda threshold: threshold.score)

@@ -1,7 +1,7 @@
-"""Choosing among candidates for a gap by a masked language model, as RoBERTa does for WNLI.
+"""Chooses among candidates for a gap with a masked language model, as RoBERTa does for WNLI.
 
-RoBERTa section 5.1, with the loss of Kocijan et al., arXiv 1905.06290: a pronoun is replaced by
-each noun phrase that it may refer to.
+RoBERTa section 5.1, with the loss of Kocijan et al., arXiv 1905.06290: the gap stands for a
+pronoun, and the candidates are the noun phrases to which the pronoun may refer.
 """
 
 import dataclasses
@@ -33,16 +33,16 @@ TASK = "candidate_ranking"
 
 
 class CandidateDataset(SizedDataset):
-    """Each example is one text with every candidate masked in turn, the right one first.
+    """Each example has one row per candidate, the correct one first; the candidate is masked.
 
     Args:
         left: the text before the gap of each example, with a final </s>, which is dropped.
         right: the text after the gap of each example, with a final </s>.
-        candidates: the first candidate of every example, the second of every example, and so on,
-            each with a final </s>; an empty text before </s> stands for no further candidate.
+        candidates: the first candidates of all examples, the second candidates, and so on; each
+            candidate ends with </s>, and </s> alone means that the example has no such candidate.
 
     Raises:
-        UsageError: an example has fewer than two candidates; the message has its number.
+        UsageError: an example has fewer than two candidates.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class CandidateDataset(SizedDataset):
             choices = [tokens[:-1] for tokens in (part[number] for part in candidates)]
             if len(choices[0]) == 0 or sum(len(tokens) > 0 for tokens in choices) < 2:
                 raise UsageError(
-                    f"{where}: example {number + 1} has fewer than two candidates; give the right "
-                    "one and at least one other"
+                    f"{where}: example {number + 1} has fewer than two candidates; give the "
+                    "correct one and at least one other"
                 )
             row: Dict[str, List[Tensor]] = {"source": [], "target": []}
             for tokens in filter(len, choices):
@@ -80,15 +80,15 @@ class CandidateDataset(SizedDataset):
         return {"id": index, **self.rows[index]}
 
     def num_tokens(self, index: int) -> int:
-        """Tokens of all rows of an example."""
+        """Number of tokens in all rows of an example, padding included."""
         return int(self.sizes[index]) * len(self.rows[index]["source"])
 
     def ordered_indices(self) -> np.ndarray:
-        """The order of the examples."""
+        """The indices of the examples in random order."""
         return self._order
 
     def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
-        """A batch of B examples with R rows in all: tokens (R, T), targets (R, T), counts (B,)."""
+        """A batch of B examples: tokens and targets (R, T) of all rows, rows per example (B,)."""
         if not samples:
             return {}
         rows = {
@@ -112,17 +112,17 @@ class CandidateRankingConfig(FairseqDataclass):
     """Flags of ``--task candidate_ranking``."""
 
     data: str = field(default=MISSING, metadata={"help": "path to data directory"})
-    max_positions: int = field(default=512, metadata={"help": "max tokens of a text"})
+    max_positions: int = field(default=512, metadata={"help": "maximum number of tokens in a text"})
     seed: int = II("common.seed")
 
 
 @register_task(TASK, dataclass=CandidateRankingConfig)
 class CandidateRankingTask(MaskedLMTask):
-    """Ranking candidates for a gap; for ``--criterion candidate_ranking``.
+    """Ranks candidates for a gap; used with ``--criterion candidate_ranking``.
 
-    In the data folder, ``input0`` has the texts before the gap, ``input1`` those after it,
-    ``input2`` the right candidates, and ``input3`` and further folders the other candidates, with
-    empty lines where an example has fewer.
+    In the data folder, ``input0`` has the texts before the gap, ``input1`` the texts after it,
+    ``input2`` the correct candidates, and each further folder from ``input3`` on one other
+    candidate per example; a line is empty if its example has fewer candidates.
     """
 
     @classmethod
@@ -130,7 +130,9 @@ class CandidateRankingTask(MaskedLMTask):
         """Load the dictionary, and set up the task."""
         path = os.path.join(cfg.data, "input0", "dict.txt")
         if not os.path.isfile(path):
-            raise UsageError(f"{cfg.data}: has no input0/dict.txt; give a folder of candidates")
+            raise UsageError(
+                f"{cfg.data}: has no input0/dict.txt; give a data folder with input0 to input3"
+            )
         return cls(cfg, read_dictionary(path, adds_mask=False))
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> CandidateDataset:
@@ -144,7 +146,8 @@ class CandidateRankingTask(MaskedLMTask):
             parts.append(part)
         if len(parts) < 4 or len(set(map(len, parts))) > 1:
             raise UsageError(
-                f"{self.cfg.data}: {split} lacks a second candidate for a text; prepare it again"
+                f"{self.cfg.data}: {split} lacks a second candidate for a text, or input0, input1 "
+                "and so on differ in length; prepare the data again"
             )
         left, right, *candidates = parts
         self.datasets[split] = CandidateDataset(
@@ -154,7 +157,7 @@ class CandidateRankingTask(MaskedLMTask):
         return self.datasets[split]
 
     def max_positions(self) -> int:
-        """Most tokens of a text."""
+        """Maximum number of tokens in a text."""
         return int(self.cfg.max_positions)
 
 
@@ -165,23 +168,23 @@ class CandidateRankingCriterionConfig(FairseqDataclass):
     margin: float = field(
         default=0.4,
         metadata={
-            "help": "log-probability by which the right candidate should lead (beta)",
+            "help": "beta: how far the correct candidate should lead in log-probability",
             "at_least": 0,
         },
     )
     margin_weight: float = field(
         default=5.0,
-        metadata={"help": "weight of the margin beside the log-likelihood (alpha)", "at_least": 0},
+        metadata={"help": "alpha: weight of the margin loss in the sum of losses", "at_least": 0},
     )
 
 
 @register_criterion(TASK, dataclass=CandidateRankingCriterionConfig)
 class CandidateRankingCriterion(SummingCriterion):
-    """The loss of Kocijan et al., arXiv 1905.06290, for one right and several other candidates.
+    """The loss of Kocijan et al., arXiv 1905.06290, for the correct and other candidates.
 
-    ``-log P(right) + alpha * mean(max(0, log P(other) - log P(right) + beta))``, where log P is the
-    mean log-probability of a candidate's tokens, all masked.  ``accuracy`` is the percentage of
-    examples whose right candidate has the largest log P; select checkpoints by it with
+    ``-log P(correct) + alpha * mean(max(0, log P(other) - log P(correct) + beta))``, where log P is
+    the mean log-probability of a candidate's tokens, all masked.  ``accuracy`` is the percentage of
+    examples whose correct candidate has the largest log P.  To select checkpoints by accuracy, give
     ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.
 
     Raises:
@@ -196,10 +199,10 @@ class CandidateRankingCriterion(SummingCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss, and count the examples that rank the right candidate first.
+        """Compute the loss, and count the examples whose correct candidate ranks first.
 
         *sample* has B examples with R rows in all; ``target`` (R, T) is padding except at the
-        tokens of the candidates, and ``counts`` (B,) has the rows of each example.
+        tokens of the candidates, and ``counts`` (B,) is the number of rows of each example.
         """
         scores = self.scores(model, sample)
         right, others = scores[:, :1], scores[:, 1:]
@@ -209,10 +212,10 @@ class CandidateRankingCriterion(SummingCriterion):
         return self.output_of(sample, each, ncorrect=correct.sum())
 
     def scores(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> Tensor:
-        """The scores (B, N) of the candidates of a batch, -inf where an example has fewer."""
+        """Scores (B, N) of up to N candidates per example, -inf where an example has fewer."""
         targets, counts = sample["target"], sample["counts"].tolist()
         asked = targets.ne(self.padding_idx)
-        logits = model(**sample["net_input"], masked_tokens=asked)[0]  # (tokens asked for, V)
+        logits = model(**sample["net_input"], masked_tokens=asked)[0]  # (masked tokens, V)
         each = logits.float().log_softmax(-1).gather(1, targets[asked].unsqueeze(1)).squeeze(1)
         rows = each.new_zeros(len(targets)).index_add(0, asked.nonzero()[:, 0], each)
         means = rows / asked.sum(1)

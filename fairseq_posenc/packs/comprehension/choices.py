@@ -1,4 +1,4 @@
-"""Questions with fewer choices than others in ``--task sentence_ranking``, as in C3 and CHID."""
+"""Lets questions of ``--task sentence_ranking`` differ in their number of choices (C3, CHID)."""
 
 import math
 import os
@@ -15,12 +15,12 @@ from fairseq_posenc.training.masked_lm import Recorded
 
 
 def leave_out_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Leave the choices that a question does not have out of the ranking.
+    """Wrap a criterion's *forward* so that empty choices do not enter the ranking.
 
-    ``--task sentence_ranking`` has the same number of choices for all questions.  Measured: an
-    empty line in the place of a missing choice is scored like the others, and takes part in the
-    softmax and in the accuracy.  With this wrapper, its score is -inf.  A choice is empty if </s>
-    is its first token, or with --init-token its second.
+    ``--task sentence_ranking`` has the same number of choices for all questions; an empty line
+    stands for a missing choice.  Measured: fairseq scores this line like a choice, in the softmax
+    and in the accuracy.  The wrapper sets its score to -inf.  A choice is empty if its first token
+    (with --init-token its second) is </s>.
     """
 
     def wrapper(
@@ -46,10 +46,10 @@ class _Choices(Recorded):
 
 
 def check_choices(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse data whose number of choices is not --num-classes, and labels that are no choice.
+    """Wrap *load* to refuse a number of choices other than --num-classes, and wrong labels.
 
-    Measured: fairseq fails with a traceback if --num-classes is too large, and never reads the last
-    choices if it is too small.
+    Measured: fairseq fails with a traceback if --num-classes is too large, and ignores the last
+    choices if --num-classes is too small.
     """
 
     def wrapper(task: SentenceRankingTask, split: str, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``fairseq-posenc reading``: data, answers and scores of questions on passages."""
+"""``fairseq-posenc reading``: prepares and answers questions on passages, and scores answers."""
 
 import argparse
 import os
@@ -23,23 +23,21 @@ from fairseq_posenc.packs.comprehension.scores import RULES
 
 _DATA = place("DATA", "a folder that `reading prepare` wrote")
 _RULES = argument(
-    "--rules", choices=tuple(RULES), default="squad", help="whose rules score answers (squad)"
+    "--rules", choices=tuple(RULES), default="squad", help="scoring rules of this data set (squad)"
 )
 
 
 @command(
     "prepare",
-    "from the published JSON to data for fairseq-train",
+    "convert published JSON files to data for fairseq-train",
     argument("out_dir", metavar="DATA", help="the folder to write"),
     argument("--dict", required=True, metavar="FILE", help="dict.txt of the model"),
     argument("--train", metavar="FILE", help="questions to train on, with answers"),
     argument("--valid", metavar="FILE", help="questions to validate on, with answers"),
-    argument("--test", metavar="FILE", help="questions to answer; answers are ignored"),
+    argument("--test", metavar="FILE", help="questions to answer; answers in the file are ignored"),
     _RULES,
-    switch(
-        "--leave-out-wrong", "leave out training questions whose answer is not where the file says"
-    ),
-    argument("--source-lang", metavar="LANG", help="language, for Moses (en)"),
+    switch("--leave-out-wrong", "leave out training questions whose answer is not at answer_start"),
+    argument("--source-lang", metavar="LANG", help="language of the text, for Moses (en)"),
     *prepared_text,
 )
 def prepare(args: argparse.Namespace) -> None:
@@ -48,9 +46,9 @@ def prepare(args: argparse.Namespace) -> None:
         fairseq-posenc reading prepare DATA --dict dict.txt --train train-v2.0.json \\
             --valid dev-v2.0.json --tokenizer moses --subwords subword-nmt --subword-file codes
 
-    The flags of the text are those of `pack`. DATA records the characters of every token, whichever
-    tool split the text, so answers can be turned into spans of tokens, and spans into answers.
-    Give DATA to fairseq-train --task span_prediction.
+    The flags for tokenisation and subwords are the same as for `fairseq-posenc pack`. DATA records
+    which characters each token stands for, whichever tool split the text. So answers become spans
+    of tokens, and predicted spans become answers. Train on DATA with --task span_prediction.
     """
     from fairseq_posenc.basics.files import new_folder, refuse_existing
 
@@ -61,7 +59,7 @@ def prepare(args: argparse.Namespace) -> None:
     refuse_existing(args.out_dir)
     from fairseq_posenc.packs.comprehension.questions import read_questions
 
-    # training needs the place of an answer, scores do not
+    # training needs the positions of answers, scoring does not
     misplaced = dict.fromkeys(names, "keep")
     misplaced["train"] = "leave out" if args.leave_out_wrong else "refuse"
     readings = {
@@ -82,7 +80,7 @@ def prepare(args: argparse.Namespace) -> None:
                 f"{len(reading.passages)} passages, "
                 f"{sum(not q.answers for q in reading.questions)} without an answer; "
                 f"{inexact} answers begin or end within a token; "
-                f"{len(reading.misplaced)} not where the file says"
+                f"{len(reading.misplaced)} not at answer_start"
                 + (" (left out)" if name == "train" else "")
             )
         labelled = [reading for name, reading in readings.items() if name != "test"]
@@ -99,12 +97,12 @@ def prepare(args: argparse.Namespace) -> None:
     argument("flags", metavar="FLAGS", nargs=argparse.REMAINDER, help="flags for fairseq-train"),
 )
 def windows(args: argparse.Namespace) -> None:
-    """Print the number of windows of the training set, to set the length of a training.
+    """Print the number of windows of the training set, to choose the number of updates.
 
         fairseq-posenc reading windows DATA --max-positions 384 --stride 128 --separator-token 2
 
-    With --batch-size B, the updates of an epoch are that number divided by B, rounded up. FLAGS may
-    be all flags of the training; only those of --task span_prediction are used.
+    With --batch-size B, an epoch has this number divided by B updates, rounded up. FLAGS may be all
+    flags of the training command; only the flags of --task span_prediction are used.
     """
     load_plug_in()
     from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -123,30 +121,30 @@ def windows(args: argparse.Namespace) -> None:
         print(len(SpanPredictionTask.setup_task(cfg).load_dataset("train")))
     except FileNotFoundError as error:
         raise UsageError(
-            f"{args.data}: has no training set; give a folder that `reading prepare` wrote"
+            f"{args.data}: has no training set; give a folder that `reading prepare --train` wrote"
         ) from error
 
 
 _ANSWER = {
-    "max_positions": "tokens of a window",
-    "stride": "tokens from window to window",
-    "longest_answer": "tokens of an answer",
-    "longest_question": "tokens of a question",
-    "n_best": "answers to keep",
+    "max_positions": "maximum number of tokens in a window",
+    "stride": "tokens between the starts of neighbouring windows",
+    "longest_answer": "maximum number of tokens in an answer",
+    "longest_question": "cut questions off after this many tokens",
+    "n_best": "answers to keep for each question",
 }
 
 
 @command(
     "answer",
     "answer questions with a fine-tuned model",
-    place("CHECKPOINT", "trained with --task span_prediction"),
+    place("CHECKPOINT", "a checkpoint trained with --task span_prediction"),
     _DATA,
     argument("--split", default="valid", metavar="NAME", help="train, valid or test (valid)"),
     argument("--output", required=True, metavar="FOLDER", help="the folder to write"),
     *(number(flag_of(name), what) for name, what in _ANSWER.items()),
     number(
         "--no-answer-threshold",
-        "say no answer if its score exceeds the best answer's by more than this",
+        "predict no answer above this null score difference or classifier score",
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32, at_least=1),
@@ -154,18 +152,18 @@ _ANSWER = {
     user_dir(),
 )
 def answer(args: argparse.Namespace) -> None:
-    """Answer the questions of a data folder, and write the answers in the published formats.
+    """Answer the questions of a data folder, and write the answers as JSON.
 
         fairseq-posenc reading answer squad/checkpoint_best.pt DATA --output answers
 
-    writes to the folder
+    writes these files to the folder:
 
-        predictions.json   the text by id, empty where the question is said to have no answer
-        na_prob.json       the probability that there is no answer, by id
-        nbest.json         the best answers by id, with their logits
-        scores.json        exact match and F1, if the split has answers; they are printed, too
+        predictions.json   for each id, the text of the answer, empty if none is predicted
+        na_prob.json       for each id, the probability that there is no answer
+        nbest.json         for each id, the best answers with the sums of their logits
+        scores.json        exact match and F1, also printed; not for --split test
 
-    The window, its stride and the lengths are those of the training, unless given here.
+    Window size, stride and maximum lengths are those of the training unless flags set them here.
     """
     from fairseq_posenc.basics.files import new_folder, refuse_existing
 
@@ -187,33 +185,33 @@ def answer(args: argparse.Namespace) -> None:
 
 @command(
     "score",
-    "exact match and F1 of predictions",
-    place("QUESTIONS", "the published file, with answers"),
-    place("PREDICTIONS", "an object with the text for each id"),
+    "compute exact match and F1 of predictions",
+    place("QUESTIONS", "the published file of questions, with answers"),
+    place("PREDICTIONS", "a JSON file that maps each id to the text of its answer"),
     _RULES,
     argument(
-        "--na-prob", metavar="FILE", help="an object with the no-answer probability for each id"
+        "--na-prob", metavar="FILE", help="a JSON file with the probability of no answer per id"
     ),
-    number("--na-prob-thresh", "above it, a prediction counts as empty", 1.0, float),
+    number("--na-prob-thresh", "no-answer probability above which answers are empty", 1.0, float),
 )
 def score(args: argparse.Namespace) -> None:
-    """Exact match and F1 of predictions in the published format, in percent, as JSON.
+    """Print exact match and F1 of predictions as JSON, in percent.
 
         fairseq-posenc reading score dev-v2.0.json predictions.json --na-prob na_prob.json
         fairseq-posenc reading score cmrc2018_dev.json predictions.json --rules cmrc
 
-    With --na-prob, the thresholds that would have been best are printed, too. A question without a
-    prediction counts as answered wrongly.
+    PREDICTIONS and --na-prob have the format of the published scripts. With --na-prob, the best
+    thresholds are printed as well. A question without a prediction counts as answered wrongly.
     """
     from fairseq_posenc.basics.lines import read_json_object
     from fairseq_posenc.packs.comprehension.questions import read_questions
     from fairseq_posenc.packs.comprehension.scores import check_values, scores
 
     answers = read_questions(args.questions, misplaced="keep").answers
-    predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")
+    predictions = read_json_object(args.predictions, args.predictions, "give a JSON file")
     no_answer = None
     if args.na_prob:
-        no_answer = read_json_object(args.na_prob, f"--na-prob {args.na_prob}", "give its file")
+        no_answer = read_json_object(args.na_prob, f"--na-prob {args.na_prob}", "give a JSON file")
     check_values(args.predictions, predictions, answers, args.questions, numbers=False)
     check_values(args.na_prob, no_answer or {}, answers, args.questions, numbers=True)
     result = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
@@ -224,8 +222,8 @@ COMMANDS = (
     group(
         "reading",
         "questions on passages (SQuAD, CMRC 2018)",
-        "Prepare the data of --task span_prediction, answer questions with a model trained on\n"
-        "them, and score answers as the scripts published with the data do.",
+        "Prepare data for --task span_prediction, answer questions with a trained model, and\n"
+        "score answers like the scripts that were published with the data sets.",
         "STEP",
         (prepare, windows, answer, score),
     ),

@@ -1,14 +1,14 @@
-"""Questions and passages as numbers, beside the texts that answers are taken from.
+"""Data folders of questions and passages: token ids, and the texts that answers are taken from.
 
 ::
 
     DATA/
         dict.txt                    the dictionary of the model
-        reading.json                the rules of the scores; whether questions may have no answer
+        reading.json                the scoring rules, and whether questions may have no answer
         train.question.{bin,idx}    tokens of the questions, without special symbols
         train.passage.{bin,idx}     tokens of the passages
-        train.questions.jsonl       id, passage, right answers, first and last token of the answer
-        train.passages.jsonl        text, and the characters of every token
+        train.questions.jsonl       id, passage index, answers, first and last token of the answer
+        train.passages.jsonl        text, and the characters that each token stands for
 """
 
 import functools
@@ -26,7 +26,7 @@ from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_o
 from fairseq_posenc.packs.comprehension.questions import Question, Reading, field
 from fairseq_posenc.packs.comprehension.scores import RULES
 
-if TYPE_CHECKING:  # a training prepares no text
+if TYPE_CHECKING:  # training prepares no text
     from fairseq_posenc.serving.preparation import Preparation
 
 SETTINGS = "reading.json"
@@ -36,37 +36,37 @@ Entry = TypeVar("Entry")
 
 
 class Record(NamedTuple):
-    """A question as it is prepared."""
+    """A question in the prepared data."""
 
-    id: str  # the name in predictions
-    passage: int  # the number of its passage
-    answers: Sequence[str]  # texts of the right answers
-    # the first token of the answer in the passage; -1 if there is none, or if its place is not
-    # known
+    id: str  # its key in files of predictions
+    passage: int  # index of its passage
+    answers: Sequence[str]  # texts of the correct answers
+    # index in the passage of the first token of the first answer; -1 if there is no answer, or if
+    # its position is unknown
     start: int
-    end: int  # the last token
+    end: int  # index of the last token of this answer, or -1
 
 
 class Passage(NamedTuple):
-    """A passage as it is prepared."""
+    """A passage in the prepared data."""
 
-    text: str  # as it was published
-    offsets: List[Span]  # the characters of every token
+    text: str  # the published text
+    offsets: List[Span]  # start and end of the characters of each token
 
 
 class Split(NamedTuple):
-    """A prepared file of questions."""
+    """A split of the prepared data."""
 
-    questions: List[Record]  # the records of the questions
-    passages: List[Passage]  # the texts of the passages
-    question_tokens: Sequence[Tensor]  # numbers (T,) of a question's tokens, by its number
-    passage_tokens: Sequence[Tensor]  # numbers (T,) of a passage's tokens, by its number
+    questions: List[Record]  # all questions
+    passages: List[Passage]  # all passages
+    question_tokens: Sequence[Tensor]  # token ids (T,) of each question
+    passage_tokens: Sequence[Tensor]  # token ids (T,) of each passage
 
 
 class Settings(NamedTuple):
-    """What holds for all files of a data folder."""
+    """Settings of a data folder, for all splits."""
 
-    rules: str  # an entry of :data:`.scores.RULES`
+    rules: str  # a key of :data:`.scores.RULES`
     unanswerable: bool  # whether questions may have no answer
 
 
@@ -76,17 +76,17 @@ def split_texts(
     """Split questions and passages into tokens, and find the tokens of the answers.
 
     Raises:
-        UsageError: a question or a passage has no token, or no token stands for an answer.
+        UsageError: a question or a passage has no token, or an answer is covered by no token.
     """
 
     @functools.lru_cache(maxsize=None)
-    def surface(token: str) -> str:  # without marks of where words begin
+    def surface(token: str) -> str:  # without its word-boundary mark
         return "" if token == dictionary.unk_word else preparation.words([token])
 
     def tokens_of(text: str, name: str) -> List[str]:
         tokens = preparation.source(text)
         if not tokens:
-            raise UsageError(f"{where}: {name} has no token")
+            raise UsageError(f"{where}: {name} has no token; give it a text")
         return tokens
 
     questions = [tokens_of(each.text, f"question {each.id}") for each in reading.questions]
@@ -109,10 +109,10 @@ def split_texts(
 def write_split(
     folder: str, name: str, reading: Reading, preparation: "Preparation", dictionary: Dictionary
 ) -> int:
-    """Prepare a file of questions; return how many answers begin or end within a token.
+    """Write the files of a split; return how many answers begin or end within a token.
 
     Raises:
-        UsageError: as :func:`split_texts`, or the dictionary knows less than half of the tokens.
+        UsageError: as :func:`split_texts`, or most tokens are not in the dictionary.
     """
     split = split_texts(reading, preparation, dictionary, name)
     _check_known(split, dictionary, name)
@@ -125,7 +125,7 @@ def write_split(
 
 
 def _inexact(record: Record, passage: Passage) -> bool:
-    """Whether the answer has a place, and begins or ends there within a token."""
+    """Whether the answer has a position, and begins or ends within a token."""
     if record.start < 0:
         return False
     start, end = passage.offsets[record.start][0], passage.offsets[record.end][1]
@@ -159,15 +159,15 @@ def _write_lines(path: str, entries: Sequence[Any]) -> None:
 
 
 def write_settings(folder: str, settings: Settings) -> None:
-    """Write what holds for all files of a data folder."""
+    """Write the settings of a data folder."""
     _write_lines(os.path.join(folder, SETTINGS), [settings])
 
 
 def read_settings(folder: str) -> Settings:
-    """What holds for all files of a data folder.
+    """Read the settings of a data folder.
 
     Raises:
-        UsageError: it is no such folder.
+        UsageError: *folder* is not a prepared data folder.
     """
     path = os.path.join(folder, SETTINGS)
     content = read_json_object(path, path, _PREPARE)
@@ -178,11 +178,11 @@ def read_settings(folder: str) -> Settings:
 
 
 def read_split(folder: str, split: str) -> Split:
-    """Read a prepared file of questions.
+    """Read a split of the prepared data.
 
     Raises:
-        FileNotFoundError: there is no such split (fairseq expects this exception).
-        UsageError: its files do not belong together.
+        FileNotFoundError: the folder lacks the split (fairseq expects this exception).
+        UsageError: the files of the split do not match each other.
     """
     base = os.path.join(folder, split)
     parts = [base + ".question", base + ".passage"]
@@ -200,7 +200,9 @@ def read_split(folder: str, split: str) -> Split:
             raise UsageError(f"{part}s.jsonl: has {lines} lines instead of {texts}; {_PREPARE}")
     for number, (numbers, passage) in enumerate(zip(tokens[1], passages), 1):
         if len(numbers) != len(passage.offsets):
-            raise UsageError(f"{parts[1]}s.jsonl: line {number}: is of other data; {_PREPARE}")
+            raise UsageError(
+                f"{parts[1]}s.jsonl: line {number}: does not fit the tokens; {_PREPARE}"
+            )
     return Split(questions, passages, *tokens)
 
 
@@ -215,7 +217,7 @@ def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
 
 
 def _check_known(split: Split, dictionary: Dictionary, where: str) -> None:
-    """Refuse texts with mostly unknown tokens: from other subwords, or in another language."""
+    """Refuse texts of mostly unknown tokens, a sign of wrong subwords or of another language."""
     unknown = Counter(
         passage.text[slice(*passage.offsets[place])]
         for passage, numbers in zip(split.passages, split.passage_tokens)

@@ -1,4 +1,4 @@
-"""Questions on passages, from the JSON in which SQuAD and CMRC 2018 were published.
+"""Reads questions on passages from the published JSON files of SQuAD and CMRC 2018.
 
 SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXiv 1806.03822;
 CMRC 2018, Cui et al., arXiv 1810.07366.
@@ -12,19 +12,19 @@ from fairseq_posenc.basics.lines import read_json_object
 
 Kind = TypeVar("Kind", str, int, bool, List[Any])
 _KINDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list"}
-_LONGEST = 60  # characters of a value in messages
+_LONGEST = 60  # most characters of a value that a message shows
 
 
 def field(record: Any, name: str, kind: Type[Kind], where: str) -> Kind:
-    """The field *name* of an object, which has to be of this *kind*: str, int, bool or list.
+    """The field *name* of a JSON object; its value must be of type *kind*: str, int, bool or list.
 
     Raises:
-        UsageError: the record is no object, has no such field, or one of another kind.
+        UsageError: *record* is no object, or the field is missing or of another type.
     """
     if not isinstance(record, dict) or name not in record:
         raise UsageError(f"{where}: has no {name}; expected {_KINDS[kind]}")
     value: Kind = record[name]
-    if type(value) is not kind:  # to Python, true is a whole number
+    if type(value) is not kind:  # in Python, True is an int as well
         shown = json.dumps(value, ensure_ascii=False)
         shown = shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
         raise UsageError(f"{where}: {name} is {shown}; expected {_KINDS[kind]}")
@@ -32,7 +32,7 @@ def field(record: Any, name: str, kind: Type[Kind], where: str) -> Kind:
 
 
 def some_text(record: Any, name: str, where: str) -> str:
-    """A field with a text that is not blank; see :func:`field`."""
+    """The value of a text field, which must not be blank; see :func:`field`."""
     text = field(record, name, str, where)
     if not text.strip():
         raise UsageError(f"{where}: its {name} is empty")
@@ -40,27 +40,27 @@ def some_text(record: Any, name: str, where: str) -> str:
 
 
 class Question(NamedTuple):
-    """A question."""
+    """A question on a passage."""
 
-    id: str  # the name in predictions
+    id: str  # its key in files of predictions
     text: str  # the question
-    passage: int  # the number of its passage in the file
-    answers: Tuple[str, ...] = ()  # texts of the right answers; none if it has no answer
-    # the first character of the first answer; -1 if there is none, or if it is not where the file
-    # says
+    passage: int  # index of its passage in the file
+    answers: Tuple[str, ...] = ()  # texts of the correct answers; empty if it has no answer
+    # index in the passage of the first character of the first answer; -1 if there is no answer, or
+    # if the passage has a different text at the answer_start of the file
     start: int = -1
 
 
 class Reading(NamedTuple):
-    """The content of a file."""
+    """The content of a file of questions."""
 
-    passages: List[str]  # the texts
+    passages: List[str]  # texts of the passages
     questions: List[Question]  # the questions on all passages
-    misplaced: List[str]  # the ids of questions whose answer is not where the file says
+    misplaced: List[str]  # ids of questions whose first answer is not at its answer_start
 
     @property
     def answers(self) -> Dict[str, Sequence[str]]:
-        """The right answers by id."""
+        """The correct answers to each question, by id."""
         return {question.id: question.answers for question in self.questions}
 
 
@@ -68,14 +68,14 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
     """Read a file of SQuAD 1.1, SQuAD 2.0 or CMRC 2018.
 
     Args:
-        answered: whether every question must have an answer or, as in SQuAD 2.0, say that it is
-            impossible; otherwise answers are ignored.
-        misplaced: what to do with an answer that is not where the file says: ``refuse`` the file,
-            ``leave out`` the question, or ``keep`` it without a place, which scores do not need.
+        answered: whether every question must have an answer or, as in SQuAD 2.0, be marked as
+            impossible; if False, the answers in the file are ignored.
+        misplaced: what to do if an answer is not at its ``answer_start``: ``refuse`` the file,
+            ``leave out`` the question, or ``keep`` the question without a position of its answer.
 
     Raises:
-        UsageError: it is no such file, a field is missing or of another kind, an id occurs twice,
-            or an answer is missing or, where that is refused, is not where the file says.
+        UsageError: the file has another format, a field is missing or of another type, an id occurs
+            twice, an answer is missing, or *misplaced* is ``refuse`` and an answer is misplaced.
     """
     content = read_json_object(path, path, "give the file as it was published")
     reading = Reading([], [], [])
@@ -92,7 +92,7 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
                     raise UsageError(
                         f"{path}: the id {question.id} occurs twice, in passages "
                         f"{seen[question.id]} and {question.passage} (counted from 0); predictions "
-                        "are by id, so give each question its own"
+                        "are keyed by id, so give each question a different id"
                     )
                 seen[question.id] = question.passage
                 reading.questions.append(question)
@@ -104,7 +104,6 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
 def _question(
     entry: Any, reading: Reading, path: str, answered: bool, misplaced: str
 ) -> Optional[Question]:
-    """A question, or None if it is left out."""
     passage = len(reading.passages) - 1
     if isinstance(entry, dict) and type(entry.get("id")) is int:  # GermanQuAD's ids are numbers
         entry = {**entry, "id": str(entry["id"])}

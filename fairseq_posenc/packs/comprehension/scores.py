@@ -1,4 +1,4 @@
-"""Scores of answers, by the rules of the scripts that were published with the data.
+"""Scores answers by the rules of the scripts that were published with the data sets.
 
 SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXiv 1806.03822;
 CMRC 2018, Cui et al., arXiv 1810.07366.
@@ -15,13 +15,13 @@ from fairseq_posenc.basics.errors import UsageError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-#: Signs that CMRC's script leaves out of answers.
+#: Signs that CMRC's script removes from answers.
 CMRC_SIGNS = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
 _CMRC_PARTS = re.compile(f"[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s{re.escape(CMRC_SIGNS)}]")
 
 
 def normalised(text: str) -> str:
-    """An answer as SQuAD compares it: lower case, no punctuation, no articles, single spaces.
+    """Normalise as SQuAD's script does: lower case, no punctuation or articles, single spaces.
 
     >>> normalised("The  U.S. Army's")
     'us armys'
@@ -38,29 +38,29 @@ def _without_signs(text: str) -> str:
 
 
 def _cmrc_parts(text: str) -> List[str]:
-    """Chinese characters, words of other scripts, and signs that CMRC does not leave out."""
+    """Split into Chinese characters, words of other scripts, and signs that CMRC's script keeps."""
     return [p for p in _CMRC_PARTS.findall(text.lower()) if p not in CMRC_SIGNS]
 
 
 def _longest_run(one: Sequence[str], other: Sequence[str]) -> int:
-    """The number of parts in the longest run that is in both."""
+    """The length of the longest contiguous run of parts that both sequences contain."""
     matcher = difflib.SequenceMatcher(None, one, other, False)
     return matcher.find_longest_match(0, len(one), 0, len(other)).size
 
 
 class Rules(NamedTuple):
-    """The rules of a data set, which score a prediction against one right answer."""
+    """The rules of a data set for scoring a prediction against one correct answer."""
 
-    form: Callable[[str], str]  # an answer in the form in which it is compared
-    parts: Callable[[str], List[str]]  # what F1 counts in an answer
-    common: Callable[[Sequence[str], Sequence[str]], int]  # how many parts answers have in common
+    form: Callable[[str], str]  # normalises an answer for the exact match
+    parts: Callable[[str], List[str]]  # splits an answer into the parts that F1 counts
+    common: Callable[[Sequence[str], Sequence[str]], int]  # counts the parts that answers share
 
     def exact(self, prediction: str, answer: str) -> float:
-        """1 if both have the same form, else 0."""
+        """1 if both normalised texts are equal, else 0."""
         return float(self.form(prediction) == self.form(answer))
 
     def f1(self, prediction: str, answer: str) -> float:
-        """F1 of the parts; if a text has no part, 1 if the other has none either, else 0.
+        """F1 of the shared parts; if no part is shared, 1 if neither text has parts, else 0.
 
         >>> RULES["squad"].f1("the old cat", "a cat")
         0.6666666666666666
@@ -82,25 +82,25 @@ RULES: Dict[str, Rules] = {
 
 
 class Scored(NamedTuple):
-    """The scores of one prediction: the best over the right answers."""
+    """The scores of one prediction, each the best over all correct answers."""
 
     exact: float  # from 0 to 1
     f1: float  # from 0 to 1
     answerable: bool  # whether the question has an answer
-    answered: bool  # whether the prediction is not empty, even if only of articles and signs
+    answered: bool  # whether the prediction has text, be it only articles and signs
 
     def without_answer(self) -> "Scored":
-        """The scores if the question is said to have no answer."""
+        """The scores if the model predicts that there is no answer."""
         right = float(not self.answerable)
         return Scored(right, right, self.answerable, False)
 
 
 def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
-    """The scores of a *prediction*, which is empty if the model says that there is no answer.
+    """The scores of a *prediction*, which is empty if the model predicts no answer.
 
-    *answers* are the right answers, empty if the question has none.
+    *answers* are the correct answers, empty if the question has none.
     """
-    # a right answer of articles and signs alone counts as none, as in SQuAD's script
+    # a correct answer of articles and signs alone is ignored, as in SQuAD's script
     kept = [answer for answer in answers if rules.parts(answer)] or [""]
     return Scored(
         max(rules.exact(prediction, answer) for answer in kept),
@@ -111,7 +111,7 @@ def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
 
 
 def percentages(each: Sequence[Scored]) -> Dict[str, float]:
-    """Mean scores in percent; if some questions have no answer, also separately with and without.
+    """Mean scores in percent; if only some questions have an answer, also of both groups apart.
 
     >>> percentages([Scored(1, 1, True, True), Scored(0, 0.5, True, True)])
     {'exact': 50.0, 'f1': 75.0, 'total': 2}
@@ -130,24 +130,24 @@ def percentages(each: Sequence[Scored]) -> Dict[str, float]:
 
 
 class Threshold(NamedTuple):
-    """A threshold of the no-answer score."""
+    """A threshold for the no-answer score, and the score that it gives."""
 
-    score: float  # the best score in percent
-    threshold: float  # a question with a higher no-answer score has no answer
+    score: float  # the score over all questions, in percent
+    threshold: float  # questions with a higher no-answer score count as without an answer
 
 
 def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:
-    """The threshold with the best score *name*, as SQuAD 2.0's script finds it.
+    """The threshold that gives the best score *name*, as SQuAD 2.0's script searches for it.
 
-    *each* has the scores if every question is answered, *no_answer* the no-answer scores.
+    *each* are the scores if every question is answered; *no_answer* are the no-answer scores.
     """
     order = sorted(range(len(each)), key=lambda number: no_answer[number])
     best = current = float(sum(not entry.answerable for entry in each))
     threshold = 0.0
     for number in order:
         entry = each[number]
-        # Once answered, a question without an answer loses its point, in SQuAD's script even by an
-        # answer of articles alone, though the score of its normalised text is 1.
+        # A prediction for a question without an answer loses its point.  In SQuAD's script this
+        # holds even for a prediction of articles alone, whose normalised text would score 1.
         current += getattr(entry, name) if entry.answerable else -float(entry.answered)
         if current > best:
             best, threshold = current, no_answer[number]
@@ -163,8 +163,8 @@ def scores(
 ) -> Dict[str, float]:
     """The scores of predictions, in percent; a question without a prediction counts as wrong.
 
-    Predictions whose *no_answer* score is above *threshold* count as empty; given these scores, the
-    best thresholds are found, too.  The keys of all mappings are ids.
+    Predictions whose *no_answer* score is above *threshold* count as empty.  With *no_answer*, the
+    result includes the best thresholds.  The keys of all mappings are ids of questions.
     """
     each = [
         scored(predictions[key], right, rules)
@@ -186,13 +186,13 @@ def scores(
 def check_values(
     path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
 ) -> None:
-    """Refuse *values* by id that are no texts (with *numbers*: no numbers), or have unknown ids.
+    """Refuse unknown ids, and values that are not texts or, with *numbers*, not numbers.
 
-    *path* and *questions* are the files of the values and of the *known* ids.
+    *path* is the file of the *values*, *questions* is the file of the *known* ids.
     """
     kinds = (int, float) if numbers else (str,)
     for key, value in values.items():
         fits = isinstance(value, kinds) and not isinstance(value, bool)
         if key not in known or not fits or (numbers and not abs(value) < math.inf):
-            why = "is no such value" if key in known else f"is no id in {questions}"
-            raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these data")
+            why = "is no valid value" if key in known else f"has an id that is not in {questions}"
+            raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these questions")

@@ -1,6 +1,6 @@
-"""Models that answer questions, from model folders: by a span of a passage, or by a choice.
+"""Model folders that answer questions, by a span of a passage or by one of several choices.
 
-Importing this registers what the model folders of both tasks hold.
+Importing this registers the hub interfaces of both tasks, and the extra files of their folders.
 """
 
 from typing import List, NamedTuple, Sequence, Tuple
@@ -21,7 +21,7 @@ from fairseq_posenc.serving.hub import (
     refuse_too_long,
 )
 
-_WINDOWS = 32  # in a batch
+_WINDOWS = 32  # number of windows in a batch
 
 
 def check_texts(texts: object, function: str, size: int = 1) -> None:
@@ -39,9 +39,9 @@ def check_texts(texts: object, function: str, size: int = 1) -> None:
 
 
 class Reply(NamedTuple):
-    """What a model says to a question on a passage."""
+    """The answer of a model to a question on a passage."""
 
-    text: str  # the answer in the words of the passage, empty if the model says there is none
+    text: str  # the answer in the words of the passage, empty if the model predicts none
     no_answer: float  # the probability that there is no answer
     best: List[Answer]  # the possible answers, best first
 
@@ -50,7 +50,7 @@ class SpanModel(SentenceHubInterface):
     """A model of ``--task span_prediction``."""
 
     def answer(self, pairs: Sequence[Tuple[str, str]]) -> List[Reply]:
-        """Answer *pairs* of a question and a passage, which is read in windows as in training.
+        """Answer *pairs* of a question and a passage, with the passage in windows as in training.
 
         Raises:
             UsageError: *pairs* is no list of pairs, a text has no token, or a question leaves no
@@ -73,7 +73,7 @@ class SpanModel(SentenceHubInterface):
 class Choice(NamedTuple):
     """The choice of a model."""
 
-    number: int  # its place among the choices, from 0
+    number: int  # index of the chosen text, from 0
     probabilities: List[float]  # of each choice
 
 
@@ -82,15 +82,16 @@ class ChoiceModel(SentenceHubInterface):
 
     @torch.no_grad()
     def choose(self, context: str, choices: Sequence[str]) -> Choice:
-        """The best of several choices.
+        """Choose the best of several texts.
 
         Args:
-            context: what the choices belong to; in the recipes, a passage.
-            choices: in the recipes, each is the question with one answer.  Where the model was
-                trained with ``--shorten-method truncate``, long texts are cut as in training.
+            context: the text to which all choices belong; in the recipes, a passage.
+            choices: the texts to choose from; in the recipes, each is the question with one answer.
+                If training truncated long texts (``--shorten-method truncate``), this does so, too.
 
         Raises:
-            UsageError: there are no choices, one is empty, or one is too long with its context.
+            UsageError: there are no choices, a choice is empty, or a choice with the context is too
+                long.
         """
         check_texts([context], "choose")
         check_texts(choices, "choose")

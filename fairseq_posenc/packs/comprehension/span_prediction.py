@@ -1,4 +1,4 @@
-"""Answers that are spans of a passage: SQuAD 1.1 and 2.0, CMRC 2018.
+"""Predicts answers that are spans of a passage, as in SQuAD 1.1, SQuAD 2.0 and CMRC 2018.
 
 BERT, Devlin et al., arXiv 1810.04805, sections 4.2 and 4.3; RoBERTa, Liu et al., arXiv 1907.11692,
 section 5.2.
@@ -50,7 +50,7 @@ from fairseq_posenc.training.masked_lm import Recorded
 logger = logging.getLogger(__name__)
 
 TASK = "span_prediction"
-#: The key of the candidates' rows in the logging output of a validation batch.
+#: The key of the candidate answers in the logging output of a validation batch.
 ROWS = "_spans"
 _POSITIVE = {"at_least": 1}
 
@@ -60,12 +60,12 @@ class SpanPredictionConfig(FairseqDataclass):
     """Flags of ``--task span_prediction``."""
 
     data: str = field(default=MISSING, metadata={"help": "path to data directory"})
-    init_token: int = field(default=0, metadata={"help": "token in front of each input, [CLS]"})
+    init_token: int = field(default=0, metadata={"help": "id of the first token, [CLS]"})
     separator_token: Optional[int] = field(
-        default=None, metadata={"help": "add separator token between question and passage"}
+        default=None, metadata={"help": "id of a separator to add between question and passage"}
     )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the questions"})
-    max_positions: int = field(default=512, metadata={"help": "max tokens per window"})
+    max_positions: int = field(default=512, metadata={"help": "longest window, in tokens"})
     stride: int = field(
         default=128,
         metadata={"help": "tokens between the starts of neighbouring windows", **_POSITIVE},
@@ -75,31 +75,31 @@ class SpanPredictionConfig(FairseqDataclass):
         metadata={"help": "cut questions off after this many tokens (64 in BERT)", **_POSITIVE},
     )
     longest_answer: int = field(
-        default=30, metadata={"help": "max tokens of an answer", **_POSITIVE}
+        default=30, metadata={"help": "maximum number of tokens in an answer", **_POSITIVE}
     )
     n_best: int = field(default=20, metadata={"help": "answers considered per window", **_POSITIVE})
     answerability: Optional[ChoiceEnum(ANSWERABILITY)] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
-            "help": "how to tell that a question has no answer: span, by the span [CLS], as in "
-            "BERT; classifier, trained jointly, as in RoBERTa; none, every question has an answer "
-            "(default: span or none, by the training data)"
+            "help": "how to predict that a question has no answer: span, by the span [CLS], as in "
+            "BERT; classifier, by a jointly trained classifier, as in RoBERTa; none, never "
+            "(default: span if questions of the data folder lack answers, else none)"
         },
     )
     no_answer_threshold: float = field(
         default=0.0,
-        metadata={"help": "say no answer if its score exceeds the best answer's by more than this"},
+        metadata={"help": "predict no answer above this null score difference or classifier score"},
     )
-    span_head_name: str = field(default="span_head", metadata={"help": "name of the head"})
+    span_head_name: str = field(default="span_head", metadata={"help": "name of the span head"})
     seed: int = II("common.seed")
 
 
 @register_task(TASK, dataclass=SpanPredictionConfig)
 class SpanPredictionTask(MaskedLMTask):
-    """Finding the answer of a question in a passage, in windows over long passages.
+    """Finds the answer to a question in a passage; long passages are split into windows.
 
     In validation, ``exact`` and ``f1`` are the scores that the published scripts would give to the
-    best answers over all windows, in percent; select checkpoints by them with
+    best answers over all windows, in percent.  To select checkpoints by F1, give
     ``--best-checkpoint-metric f1 --maximize-best-checkpoint-metric``.
 
     Raises:
@@ -110,11 +110,11 @@ class SpanPredictionTask(MaskedLMTask):
         super().__init__(cfg, dictionary)
         check_settings(cfg, dataclasses.fields(SpanPredictionConfig))
         self.settings = read_settings(cfg.data)
-        if cfg.answerability is None:  # recorded in checkpoints, for other data
+        if cfg.answerability is None:  # kept in checkpoints, so that other data do not change it
             cfg.answerability = "span" if self.settings.unanswerable else "none"
         self.answerability = str(cfg.answerability)
-        self.questions: List[Record] = []  # of all splits, by their number in batches
-        self.passages: List[Passage] = []  # passages of these questions
+        self.questions: List[Record] = []  # of all splits; batches hold indices into this list
+        self.passages: List[Passage] = []  # the passage of each question
 
     @property
     def classified(self) -> bool:
@@ -126,7 +126,7 @@ class SpanPredictionTask(MaskedLMTask):
         texts = read_split(self.cfg.data, split)
         if self.answerability == "none" and any(q.answers == [] for q in texts.questions):
             logger.warning(
-                "%s: some questions have no answer, and get one (--answerability)", split
+                "%s: some questions have no answer, but --answerability none predicts one", split
             )
         dataset = self.windows_of(texts, os.path.join(self.cfg.data, split))
         logger.info(
@@ -137,7 +137,7 @@ class SpanPredictionTask(MaskedLMTask):
         return dataset
 
     def windows_of(self, split: Split, where: str) -> SpanWindows:
-        """The windows of a split, whose questions are numbered after those of earlier splits."""
+        """The windows of a split; its questions are numbered after those of earlier splits."""
         first = len(self.questions)
         self.questions += split.questions
         self.passages += [split.passages[question.passage] for question in split.questions]
@@ -147,7 +147,7 @@ class SpanPredictionTask(MaskedLMTask):
         """Build the model, with its span head.
 
         Raises:
-            UsageError: the architecture has no heads for tokens.
+            UsageError: the architecture does not support heads that score every token.
         """
         with open_config(cfg):
             cfg.max_positions = self.cfg.max_positions
@@ -155,8 +155,8 @@ class SpanPredictionTask(MaskedLMTask):
         if not hasattr(model, "register_token_head"):
             raise UsageError(
                 f"--arch {getattr(cfg, 'arch', None) or cfg._name}: --task {TASK} needs a masked "
-                "language model of the plug-in; give --arch posenc_masked_lm, which takes "
-                "checkpoints of fairseq's RoBERTa, too"
+                "language model of the plug-in; give --arch posenc_masked_lm, which also loads "
+                "checkpoints of fairseq's RoBERTa"
             )
         model.register_token_head(self.cfg.span_head_name, 3 if self.classified else 2)
         return model
@@ -170,11 +170,11 @@ class SpanPredictionTask(MaskedLMTask):
     # --- answers
 
     def candidates(self, logits: Tensor, sample: Dict[str, Any]) -> Tensor:
-        """The best spans in each window by *logits* (B, T, 2), or with a classifier (B, T, 3).
+        """The best spans in each window by *logits* (B, T, 2), or (B, T, 3) with a classifier.
 
         Returns:
-            (N, 5) float64: question, first and last token in the passage, score, and the window's
-            score for no answer.
+            (N, 5) float64: index of the question, first and last token of the span in the passage,
+            score of the span, and score of its window for no answer.
         """
         first, last, totals, null = best_spans(
             logits,
@@ -191,7 +191,7 @@ class SpanPredictionTask(MaskedLMTask):
 
     @torch.no_grad()
     def rows_of(self, model: BaseFairseqModel, windows: SpanWindows, batch_size: int) -> Tensor:
-        """The rows (N, 5) of :meth:`candidates` for all windows, of a model in evaluation mode."""
+        """The rows (N, 5) of :meth:`candidates` for *windows*; *model* is in evaluation mode."""
         device, rows = next(model.parameters()).device, []
         for batch in in_blocks(sorted(range(len(windows)), key=windows.size), batch_size):
             sample = windows.collater([windows[number] for number in batch])
@@ -202,7 +202,7 @@ class SpanPredictionTask(MaskedLMTask):
         return torch.cat(rows)
 
     def answers(self, rows: Tensor) -> Iterable[Tuple[Record, Answered]]:
-        """The answers to questions from the rows (N, 5) of :meth:`candidates` in all windows."""
+        """Answer each question from the *rows* (N, 5) of :meth:`candidates` for all windows."""
         by_question: Dict[int, List[Candidate]] = {}
         for question, start, end, score, null in rows.tolist():
             candidate = Candidate(int(start), int(end), score, null)
@@ -213,7 +213,7 @@ class SpanPredictionTask(MaskedLMTask):
 
     @property
     def threshold(self) -> float:
-        """The null score difference above which a question has no answer."""
+        """The null score difference above which the model predicts no answer."""
         return float("inf") if self.answerability == "none" else self.cfg.no_answer_threshold
 
     def scores(self, rows: Tensor) -> Dict[str, float]:
@@ -226,7 +226,7 @@ class SpanPredictionTask(MaskedLMTask):
     def valid_step(
         self, sample: Dict[str, Any], model: BaseFairseqModel, criterion: FairseqCriterion
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Loss and candidates of a batch."""
+        """Compute the loss and the candidate answers of a batch."""
         recorded: Any = Recorded(model)
         loss, sample_size, output = super().valid_step(sample, recorded, criterion)
         output[ROWS] = rows_of_all_workers(self.candidates(recorded.output[0], sample))
@@ -247,7 +247,7 @@ class SpanPredictionTask(MaskedLMTask):
                     )
 
     def max_positions(self) -> int:
-        """The longest input."""
+        """Maximum number of tokens in a window."""
         return int(self.cfg.max_positions)
 
 

@@ -1,4 +1,4 @@
-"""The windows of prepared questions over long passages, as examples and batches of fairseq.
+"""Splits long passages into windows, as examples and batches for fairseq.
 
 BERT, Devlin et al., arXiv 1810.04805.
 """
@@ -17,20 +17,20 @@ from fairseq_posenc.training.base import SizedDataset
 
 
 class Window(NamedTuple):
-    """A part of a passage, in tokens; ends are exclusive."""
+    """A part of a passage, as indices of tokens; ends are exclusive."""
 
     start: int  # the first token
-    end: int  # the token after its last
-    own_start: int  # the first token with more context here than in any other window
-    own_end: int  # the token after the last such token
+    end: int  # the token after the last one
+    own_start: int  # the first token that the window owns; see :func:`windows`
+    own_end: int  # the token after the last one that the window owns
 
 
 def windows(length: int, room: int, stride: int) -> List[Window]:
     """Windows of at most *room* tokens that cover a passage of *length* tokens.
 
-    Each begins *stride* tokens, at most *room*, after the one before.  The context of a token in a
-    window is the smaller of the numbers of tokens before and after it.  Every token is owned by the
-    window that gives it the most context, or by the earlier of two that give as much.
+    Neighbouring windows begin *stride* tokens apart; *stride* is at most *room*.  The context of a
+    token in a window is the number of tokens before it or after it, whichever is smaller.  The
+    window that gives a token the most context owns the token; of two equal windows, the earlier.
 
     >>> windows(7, 4, 2)
     [Window(start=0, end=4, own_start=0, own_end=3), Window(start=2, end=6, own_start=3, \
@@ -76,7 +76,7 @@ class SpanWindows(SizedDataset):
                 raise UsageError(
                     f"{where}: question {record.id} has {length} tokens, and with its special "
                     "symbols leaves no room for the passage in --max-positions "
-                    f"{cfg.max_positions}; raise that, or give a smaller --longest-question"
+                    f"{cfg.max_positions}; give a larger number, or a smaller --longest-question"
                 )
             passage = len(split.passages[record.passage].offsets)
             for window in windows(passage, room, min(cfg.stride, room)):
@@ -96,7 +96,7 @@ class SpanWindows(SizedDataset):
         eos = self.dictionary.eos()
         head = [cfg.init_token, *question.tolist(), eos, *separator]
         part = self.split.passage_tokens[record.passage][start:end].long()
-        shift = len(head) - start  # from tokens of the passage to positions
+        shift = len(head) - start  # from an index in the passage to a position in the window
         within = start <= record.start and record.end < end
         target = [record.start + shift, record.end + shift] if within else [0, 0]
         return {
@@ -113,10 +113,10 @@ class SpanWindows(SizedDataset):
         """A batch of B windows of at most T tokens.
 
         Returns:
-            ``net_input`` with ``src_tokens`` (B, T) and ``src_lengths`` (B,), and by window:
-            ``question`` (B,) its question's number, ``passage`` and ``own`` (B, 2) ranges of
-            positions, ``shift`` (B,) the position of the passage's token 0, ``target`` (B, 2) the
-            positions of the answer's first and last token, or 0.
+            ``net_input`` with ``src_tokens`` (B, T) and ``src_lengths`` (B,), and for each window:
+            ``question`` (B,), the index of its question; ``passage`` and ``own`` (B, 2), ranges of
+            positions; ``shift`` (B,), position minus index in the passage; and ``target`` (B, 2),
+            the positions of the first and last token of the answer, or 0.
         """
         if not samples:
             return {}
@@ -136,5 +136,5 @@ class SpanWindows(SizedDataset):
         }
 
     def ordered_indices(self) -> np.ndarray:
-        """The order of the windows."""
+        """The order of the windows, random unless ``--no-shuffle`` is given."""
         return self._order

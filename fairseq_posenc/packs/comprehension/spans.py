@@ -1,4 +1,4 @@
-"""From the logits of a span head to the answers of questions, and the loss of the head.
+"""Turns the logits of a span head into answers, and computes the loss of the head.
 
 BERT, Devlin et al., arXiv 1810.04805, section 4.2; RoBERTa, Liu et al., arXiv 1907.11692,
 section 5.2.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.packs.comprehension.data import Passage
 
-#: How to tell that a question has no answer: not at all, by the span [CLS], or by a classifier.
+#: How to predict that a question has no answer: never, by the span [CLS], or by a classifier.
 ANSWERABILITY = ("none", "span", "classifier")
 
 
@@ -21,13 +21,13 @@ def span_logits(logits: Tensor, passage: Tensor, classified: bool) -> Tuple[Tens
     """Logits of the first and of the last token of the answer.
 
     Args:
-        logits: (B, T, 2) or more, of the span head.
-        passage: (B, 2) the first position of the passage, and the one after its last.
-        classified: whether a classifier says that there is no answer; otherwise the span of [CLS],
-            at position 0, does.
+        logits: output of the span head, (B, T, 2), or (B, T, 3) with a classifier.
+        passage: (B, 2) the first position of the passage, and the position after its last one.
+        classified: whether a classifier predicts that there is no answer; if not, the span [CLS] at
+            position 0 stands for no answer.
 
     Returns:
-        two tensors (B, T), float32, -inf where no answer can begin or end.
+        two tensors (B, T), float32, -inf where an answer cannot begin or end.
     """
     positions = torch.arange(logits.shape[1], device=logits.device)
     allowed = (positions >= passage[:, :1]) & (positions < passage[:, 1:])
@@ -41,8 +41,8 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
     """The loss of each window.
 
     It is the mean of the cross entropies of the first and the last token of the answer, or of
-    [CLS] where the window has no answer.  A classifier is a logistic regression on [CLS]; with one,
-    its loss is added, and windows without an answer have no loss of the span.
+    [CLS] if the window has no answer.  With a classifier, which is a logistic regression on [CLS],
+    the loss of the classifier is added, and windows without an answer have no span loss.
 
     *target* (B, 2) has the positions of the first and the last token, 0 where there is no answer;
     other arguments are those of :func:`span_logits`.
@@ -52,7 +52,7 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
     """
     start, end = span_logits(logits, passage, classified)
     absent = target[:, 0].eq(0)
-    # where the loss is left out, any allowed position will do
+    # windows without an answer lose this loss below, so any allowed position will do
     places = torch.where(absent[:, None], passage[:, :1], target) if classified else target
     loss = 0.5 * (
         F.cross_entropy(start, places[:, 0], reduction="none")
@@ -69,18 +69,18 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
 def best_spans(
     logits: Tensor, passage: Tensor, own: Tensor, longest: int, count: int, classified: bool
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The spans with the highest sum of two logits, and the score for no answer.
+    """The spans with the highest sums of start and end logit, and the scores for no answer.
 
     Args:
         logits: (B, T, 2), or with a classifier (B, T, 3).
         passage: (B, 2), as for :func:`span_logits`.
-        own: (B, 2) range of the positions where an answer may begin; others are left to
-            overlapping windows.
-        longest: largest number of tokens of an answer.
+        own: (B, 2) range of the positions where an answer may begin; overlapping windows cover
+            the other positions.
+        longest: largest number of tokens in an answer.
         count: K, the largest number of spans.
 
     Returns:
-        start and end positions (B, K), scores (B, K), -inf where there are fewer than K spans, and
+        start and end positions (B, K); scores (B, K), -inf where there are fewer than K spans; and
         the scores for no answer (B,).
     """
     start, end = span_logits(logits, passage, classified=True)
@@ -102,10 +102,10 @@ def best_spans(
 
 
 class Candidate(NamedTuple):
-    """A span that a window proposes."""
+    """A candidate answer from one window."""
 
-    start: int  # the first token in the passage
-    end: int  # the last token
+    start: int  # index of its first token in the passage
+    end: int  # index of its last token
     score: float  # sum of the logits of its start and its end
     null: float  # the window's score for no answer
 
@@ -114,12 +114,12 @@ class Answer(NamedTuple):
     """A possible answer."""
 
     text: str  # the answer in the words of the passage
-    score: float  # sum of two logits
-    start: int  # the first character in the passage
+    score: float  # sum of its start and end logit
+    start: int  # index of its first character in the passage
 
 
 def no_answer_probability(null_difference: float) -> float:
-    """A null score difference as a probability.
+    """The sigmoid of a null score difference, as the probability of no answer.
 
     >>> no_answer_probability(0.0)
     0.5
@@ -128,7 +128,7 @@ def no_answer_probability(null_difference: float) -> float:
 
 
 class Answered(NamedTuple):
-    """What the model says to a question."""
+    """The prediction of a model for a question."""
 
     best: List[Answer]  # the possible answers, best first, each text once
     # a classifier's score for no answer; without a classifier, the score for no answer minus
@@ -141,7 +141,7 @@ class Answered(NamedTuple):
 
     @property
     def no_answer_probability(self) -> float:
-        """The null score difference as a probability."""
+        """The probability of no answer."""
         return no_answer_probability(self.null_difference)
 
 
@@ -150,11 +150,9 @@ def answered(
 ) -> Answered:
     """The best answers over all windows of a question.
 
-    A question has no answer if no window has one, so its score for no answer is the lowest score
-    for no answer of its windows.
-
-    The score of a classifier is not compared with the score of a span (RoBERTa, arXiv 1907.11692,
-    section 5.2).
+    A question has no answer only if none of its windows has one.  So the score of the question for
+    no answer is the lowest of the scores of its windows for no answer.  The score of a classifier
+    is not compared with the score of a span (RoBERTa, arXiv 1907.11692, section 5.2).
     """
     ranked = sorted(candidates, key=lambda c: (-c.score, c.start, c.end))
     best: Dict[str, Answer] = {}

@@ -1,1 +1,1 @@
-"""Random positions, and rules that assign positions to segments and numbers."""
+"""Random positions in training, and position rules for texts with segments or numbers."""

@@ -23,7 +23,7 @@ from fairseq_posenc.packs.drawn_positions.samplers import (
     spreads,
 )
 
-#: The value for which evaluation spreads positions over 0 … N-1.
+#: The flag and value with which flags of random positions are part of the trained model.
 _SPREAD = {"evaluation_positions": (SPREAD,)}
 
 
@@ -33,8 +33,8 @@ class DrawnFlags:
 
     random_positions: Optional[int] = setting(
         None,
-        "in training, positions are random (--position-sampler), so that positions of longer "
-        "sequences are trained, too; N is at most the positions of the model "
+        "N for random positions in training (see --position-sampler), which also train positions "
+        "of longer sequences; at most the number of positions of the model "
         "(--max-target-positions and the like)",
         role="training",
         model_with=_SPREAD,
@@ -45,7 +45,7 @@ class DrawnFlags:
     position_sampler: Optional[str] = setting(
         "ordered",
         "what --random-positions N draws: ordered, a sorted sample of 0 … N-1 (Ruoss et al.); "
-        "shift, one number from 0 to N by which all positions of a sequence are moved (SHAPE)",
+        "shift, for each sequence one number from 0 to N that is added to its positions (SHAPE)",
         role="training",
         model_with=_SPREAD,
         choices=SAMPLERS,
@@ -54,8 +54,8 @@ class DrawnFlags:
     evaluation_positions: Optional[str] = setting(
         COUNTED,
         "positions in evaluation, after training with --random-positions N: counted, 0, 1, 2 and "
-        "so on; spread, over 0 … N-1 in equal steps, which depend on the length of the whole text, "
-        "so that nothing can be generated with a cache",
+        "so on; spread, in equal steps over 0 … N-1, which depend on the length of the whole text "
+        "and therefore rule out generation with a cache",
         role="free",
         choices=EVALUATION_POSITIONS,
         needs={"random_positions": None},
@@ -64,7 +64,7 @@ class DrawnFlags:
 
 
 def check_drawn(completed: Completed) -> None:
-    """Refuse random positions without effect, or beyond the positions of a stack."""
+    """Refuse random positions that have no effect or exceed the positions of a stack."""
     cfg = completed.cfg
     if cfg.random_positions is None:
         return
@@ -86,23 +86,22 @@ def check_drawn(completed: Completed) -> None:
 
 
 def _check_spread(options: Options) -> None:
-    """Refuse ``--evaluation-positions spread`` for positions that are not a sorted sample."""
     flag = f"--evaluation-positions {SPREAD}"
     refuse_any_order(options, flag)
     if not class_of_sampler(options).spreads:
         raise UsageError(
-            f"{flag}: --position-sampler {options.position_sampler} trains with positions side by "
-            "side; drop it, or give --position-sampler ordered"
+            f"{flag}: --position-sampler {options.position_sampler} trains with consecutive "
+            "positions; drop --evaluation-positions, or give --position-sampler ordered"
         )
     if options.position_ids is not None:
         raise UsageError(
-            f"{flag}: --position-ids {options.position_ids} gives positions by a rule; drop one of "
-            "the two"
+            f"{flag}: --position-ids {options.position_ids} gives positions by a rule, and these "
+            "cannot be spread; drop one of the two"
         )
 
 
 def _check_shift(pattern: Pattern, options: Options, stack: Stack) -> None:
-    """Refuse to shift all positions alike if all layers depend on distances alone."""
+    """Refuse a sampler that keeps distances if all layers depend on distances alone."""
     rule = options.position_ids
     if not class_of_sampler(options).keeps_distances:
         return
@@ -113,12 +112,12 @@ def _check_shift(pattern: Pattern, options: Options, stack: Stack) -> None:
     if not notices and any(encoding.takes_positions for encoding in pattern.encodings):
         raise UsageError(
             f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
-            f"in --position-encoding {pattern.value}, which sees distances alone; drop "
+            f"in --position-encoding {pattern.value}, which depends on distances alone; drop "
             "--random-positions, or give --position-sampler ordered, or an encoding such as "
             "sinusoidal or learned"
         )
 
 
 def trained_length(cfg: Options, length: int) -> int:
-    """The length up to which positions are trained: *length*, or the N of random positions."""
+    """The length up to which positions are trained: *length* or a larger N of random positions."""
     return max(length, int(option(cfg, "random_positions") or 0))

@@ -1,12 +1,12 @@
 """Rules of ``--position-ids`` for texts with segments or with numbers.
 
-    segments   BiPE, He et al., arXiv 2401.16421, section 3: input tables encode the position inside
-               a segment, relative encodings the number of the segment
-    digits     Abacus, McLeish et al., arXiv 2405.17399, section 3.1: input tables encode the place
-               of a digit in its number, from 1, and 0 for other tokens
+    segments   BiPE, He et al., arXiv 2401.16421, section 3: the input table encodes the position
+               inside a segment, the relative encoding the index of the segment
+    digits     Abacus, McLeish et al., arXiv 2405.17399, section 3.1: the input table encodes the
+               position of a digit in its number, from 1, or 0 for other tokens
     coupling   position coupling, Cho et al., arXiv 2405.20671, section 3: digits of the same
-               significance share a position, for operands of equally many digits and an answer
-               that begins with its last digit
+               significance share a position; operands must have equally many digits, and the answer
+               must begin with its last digit
 
 The papers train ``digits`` and ``coupling`` with a random offset: ``--random-positions N
 --position-sampler shift`` shifts all positions but 0.
@@ -40,22 +40,22 @@ from fairseq_posenc.flags.settings import setting
 
 @dataclass
 class DigitFlags:
-    """The flag of the rule for numbers."""
+    """The flag of the rule ``digits``."""
 
     position_digits: Optional[str] = setting(
         "0 1 2 3 4 5 6 7 8 9",
-        "symbols that numbers are made of, separated by blanks, for --position-ids digits",
+        "the digits that form numbers, separated by blanks, for --position-ids digits",
     )
 
 
 @register_positions(
     "segments",
     paper="He et al. 2024, arXiv 2401.16421",
-    summary="a table inside a segment, and relative encodings between segments (BiPE)",
+    summary="a table inside segments, and a relative encoding between segments (BiPE)",
     flags=SeparatorFlags,
 )
 class Segments(PositionRule):
-    """Positions inside a segment for the table, and the number of the segment for the layers."""
+    """For the input table, positions inside a segment; for layers, the index of the segment."""
 
     needs_table = True
 
@@ -84,11 +84,11 @@ class Segments(PositionRule):
 @register_positions(
     "digits",
     paper="McLeish et al. 2024, arXiv 2405.17399",
-    summary="a table of the places of digits in their numbers (Abacus)",
+    summary="a table for the position of each digit in its number (Abacus)",
     flags=DigitFlags,
 )
 class Digits(PositionRule):
-    """1, 2, … for the digits of a number from its first on, and 0 for other tokens."""
+    """Positions 1, 2, … for the digits of a number from the first on, and 0 for other tokens."""
 
     zero_is_none = needs_table = True
 
@@ -106,14 +106,14 @@ class Digits(PositionRule):
 @register_positions(
     "coupling",
     paper="Cho et al. 2024, arXiv 2405.20671",
-    summary="one position for the digits of the same significance in operands and answer",
+    summary="one position for all digits of the same significance in operands and answer",
     flags=SeparatorFlags,
 )
 class Coupling(PositionRule):
-    """2, 3, … n + 1 for the n digits of each operand, n + 2 for the operators after it.
+    """Positions 2, 3, … n + 1 for the n digits of each operand, n + 2 for operators after it.
 
-    Positions go down after the last symbol of ``--position-separators``: n + 1, n, … for the
-    answer.  Each ``</s>``, which separates documents, has 0.
+    The last symbol of ``--position-separators`` begins the answer, whose positions go down: n + 1,
+    n, and so on.  Each ``</s>``, which separates documents, has position 0.
     """
 
     zero_is_none = True
@@ -125,12 +125,12 @@ class Coupling(PositionRule):
 
     @classmethod
     def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
-        """Refuse stacks that do not continue a question with its answer."""
+        """Refuse stacks that are not causal."""
         super().check(options, stack, name, encodings)
         if not stack.causal:
             raise UsageError(
                 f"{FLAG} coupling: is for language models, which read a question and its answer as "
-                f"one text, and this {stack.side} sees later tokens; with both numbers reversed, "
+                f"one text, and this {stack.side} sees later tokens; reverse the operands, and "
                 f"give {FLAG} documents --position-separators '+ ='"
             )
 
@@ -138,7 +138,7 @@ class Coupling(PositionRule):
         """See :class:`PositionRule`."""
         answers, ends = tokens.indices.eq(self.answer), tokens.indices.eq(self.end)
         marks = ends | answers | among(tokens.indices, self.operators)
-        # adjacent operators share the position after the operand before them
+        # adjacent operators share the position that follows the operand before them
         up = since(first(tokens.real) | (after(marks) & ~marks)) + 2
         up = torch.where(marks, up.gather(1, last(marks & ~after(marks))), up)
         at = last(marks)

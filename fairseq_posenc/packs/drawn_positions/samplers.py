@@ -2,13 +2,13 @@
 
     ordered    a sorted random subset of the positions of longer texts: Ruoss et al., arXiv
                2305.16843, section 3, "randomised positional encodings"
-    shift      all positions of a sequence moved by one random number: SHAPE, Kiyono et al., arXiv
+    shift      one random number added to all positions of a sequence: SHAPE, Kiyono et al., arXiv
                2109.05644, section 3
 
-In evaluation, positions are 0, 1, …, as in SHAPE; Ruoss et al. draw positions in evaluation, too.
-In place of a random sample, ``--evaluation-positions spread`` uses the means over all sorted
-samples of n positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.
-A decoder with a cache cannot have such positions: a longer text would change those of cached keys.
+In evaluation, positions are 0, 1, …, as in SHAPE; Ruoss et al. draw random ones in evaluation, too.
+``--evaluation-positions spread`` replaces a random sample by the mean of all sorted samples of n
+positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.  A decoder
+with a cache cannot use these positions, because each new token would change those of cached keys.
 """
 
 from typing import Optional, Type, cast
@@ -31,9 +31,9 @@ register_sampler = SAMPLERS.register
 
 
 class Sampler:
-    """Draws new positions for a training batch."""
+    """Draws random positions for a training batch."""
 
-    #: True if distances stay the same, so that there is no effect on relative encodings
+    #: True if the distances between tokens do not change, so relative encodings see no effect
     keeps_distances = False
     #: True if all sequences of a batch get the same positions
     same_rows = True
@@ -44,15 +44,15 @@ class Sampler:
         self.number = int(options.random_positions)  # N
 
     def limit(self, length: int) -> int:
-        """A number above all positions that :meth:`draw` returns."""
+        """An exclusive upper bound on the positions that :meth:`draw` returns."""
         raise NotImplementedError
 
     def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
-        """New positions (1|B, *length*), int64, ascending, in place of 0, 1, …, *length* - 1."""
+        """Ascending positions (1|B, *length*), int64, that replace 0, 1, …, *length* - 1."""
         raise NotImplementedError
 
     def spread(self, length: int, sizes: Tensor) -> Tensor:
-        """The mean result (B, *length*) of :meth:`draw` for texts of *sizes* (B, 1), at least 1."""
+        """The mean result (B, *length*) of :meth:`draw` for texts of *sizes* (B, 1) >= 1 tokens."""
         raise NotImplementedError
 
 
@@ -76,12 +76,12 @@ class Ordered(Sampler):
         """N.
 
         Raises:
-            UsageError: the sample would be larger than N.
+            UsageError: *length* is larger than N.
         """
         if length > self.number:
             raise UsageError(
                 f"--random-positions {self.number}: a sequence has {length} tokens; give at least "
-                "the longest, or shorten it"
+                "the length of the longest sequence, or shorten it"
             )
         return self.number
 
@@ -100,16 +100,16 @@ class Ordered(Sampler):
         rank = torch.arange(1, length + 1, device=sizes.device)
         halves, doubled = sizes + 1, 2 * (sizes + 1)
         means = torch.div(2 * rank * (self.number + 1) + halves, doubled, rounding_mode="floor")
-        return (means - 1).clamp(max=self.number - 1)  # only padding exceeds it
+        return (means - 1).clamp(max=self.number - 1)  # only padding exceeds this
 
 
 @register_sampler(
     "shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
-    summary="all positions of a sequence moved by one random number from 0 to N (SHAPE)",
+    summary="one random number from 0 to N added to all positions of a sequence (SHAPE)",
 )
 class Shift(Sampler):
-    """p + k, with one k from 0 to N for each sequence."""
+    """Position p + k for token p, with one random k from 0 to N for each sequence."""
 
     keeps_distances = True
     same_rows = False
@@ -130,27 +130,27 @@ def spreads(options: Options) -> bool:
 
 
 def class_of_sampler(options: Options) -> Type[Sampler]:
-    """The class that ``--position-sampler`` names."""
+    """The class that ``--position-sampler`` selects."""
     return cast(Type[Sampler], SAMPLERS.find(options.position_sampler).thing)
 
 
 @register_replacement("random_positions", of=AssignedPositions)
 class DrawnPositions(AssignedPositions):
-    """Replaces positions 0, 1, 2, … or those of a rule by random ones in training.
+    """In training, replaces the positions (0, 1, 2, … or those of a rule) by random ones.
 
-    In evaluation it spreads them if ``--evaluation-positions`` selects this.  Arguments are those
-    of the base class.
+    With ``--evaluation-positions spread``, evaluation replaces them by their means.  Arguments are
+    those of the base class.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
         super().__init__(options, stack, dictionary)
         self.sampler, self.spreads = class_of_sampler(options)(options), spreads(options)
-        # [CLS] is known by its position 0
+        # --untie-cls recognises [CLS] by position 0
         rule_keeps = self.rule is not None and self.rule.zero_is_none
         self.keep_zero = bool(options.untie_cls) or rule_keeps
 
     def refuse_cache(self) -> None:
-        """Refuse a cache for positions that are spread over the whole text."""
+        """Refuse a cache if positions are spread over the whole text."""
         if self.spreads:
             raise UsageError(
                 "--evaluation-positions spread: positions depend on the length of the whole text, "
@@ -159,7 +159,7 @@ class DrawnPositions(AssignedPositions):
             )
 
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
-        """The positions of a batch, as in the base class."""
+        """Assign positions to a batch; arguments and result are those of the base class."""
         if not (training or self.spreads):
             return super().of_batch(tokens, counted, training)
         ruled, length = Ruled(counted, counted), counted.size(1)

@@ -1,1 +1,1 @@
-"""Ways of computing on a GPU that a model works without."""
+"""Optional ways of computing on a GPU: recorded steps, FlexAttention and compiled layers."""

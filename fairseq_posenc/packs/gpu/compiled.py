@@ -1,8 +1,8 @@
 """``--compile-layers``: PyTorch compiles each layer.
 
-Lengths are symbols in the graphs, so that another batch or a further token of a translation needs
-no new compilation.  The stacks, not the layers, branch on data, such as on whether there is
-padding.  Parameters and their names do not change.
+Lengths are symbolic in the compiled graphs, so a batch of other lengths or a further token needs no
+new compilation.  Branches that depend on data, such as on whether there is padding, are in the
+stacks and not in the layers.  Parameters and their names do not change.
 """
 
 import logging
@@ -24,8 +24,8 @@ from fairseq_posenc.flags.settings import setting
 FLAG = "--compile-layers"
 #: Arguments of ``torch.compile``.
 ARGUMENTS: Dict[str, Any] = {"dynamic": True}
-#: Graphs of all layers together.  A decoder layer has one for training, one for evaluation and up
-#: to three for generation: for the first token, the second, whose cache has size 1, and the others.
+#: Limit on the graphs of all layers together.  A decoder layer has one graph for training, one for
+#: evaluation and up to three for generation: for the first, the second and all further tokens.
 MOST_GRAPHS = 256
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class CompileFlags:
 def obstacle() -> Optional[str]:
     """Why this machine cannot compile layers, or None if it can."""
     if TORCH_VERSION < (2, 4):
-        return f"needs PyTorch 2.4 or newer, and this is {torch.__version__}"
+        return f"needs PyTorch 2.4 or newer, and this is {torch.__version__}; upgrade PyTorch"
     names = [os.environ.get("CXX"), "c++", "g++", "clang++", "cl"]
     if not any(shutil.which(name) for name in names if name):
         return "needs a C++ compiler, and none is in PATH or CXX; install g++"
@@ -55,14 +55,14 @@ def obstacle() -> Optional[str]:
 def check_compiled(completed: Completed) -> None:
     """Refuse ``--compile-layers`` where it cannot work.
 
-    A checkpoint of compiled layers also loads on a machine that cannot compile them.
+    A checkpoint that was trained with the flag also loads on a machine that cannot compile layers.
     """
     cfg = completed.cfg
     if not option(cfg, "compile_layers"):
         return
     reason = obstacle() if completed.fresh else None
     if reason is not None:
-        raise UsageError(f"{FLAG}: {reason}; or drop the flag")
+        raise UsageError(f"{FLAG}: {reason}, or drop the flag")
     if option(cfg, "checkpoint_activations") or option(cfg, "offload_activations"):
         raise UsageError(
             f"{FLAG}: cannot be combined with --checkpoint-activations, whose second forward pass "
@@ -74,7 +74,7 @@ def compile_layers(model: Layer, cfg: Options) -> None:
     """Set up the layers of a new model so that PyTorch compiles each at its first call.
 
     Raises:
-        UsageError: the layers are units of FSDP.
+        UsageError: the layers are sharded by FSDP.
     """
     if not option(cfg, "compile_layers"):
         return

@@ -1,7 +1,7 @@
 """``--cuda-graphs``: decoding steps that a GPU replays, without waiting for its host.
 
-The host starts some hundred operations for every token of a translation, and a GPU
-finishes each before the next is started.  A CUDA graph starts all at once (see recorded_step.py).
+For every token of a translation, the host starts some hundred operations, and a GPU finishes each
+before the host starts the next.  A CUDA graph starts all of them at once (see recorded_step.py).
 
 The first step of a batch is not recorded.  Later batches of the same sizes reuse a recording.
 """
@@ -26,9 +26,9 @@ from fairseq_posenc.stacks.decoder import CacheState, Steps, Weights
 from fairseq_posenc.stacks.positions import Assigned
 
 FLAG = "--cuda-graphs"
-#: The room of a recording is a multiple of these numbers of tokens and of sentences.
+#: A recording has room for a multiple of BLOCK tokens and a multiple of SENTENCES sentences.
 BLOCK, SENTENCES = 64, 4
-#: How many recordings that no batch uses are kept at most.
+#: Maximum number of recordings that are kept although no batch uses them.
 MOST = 3
 _BATCH = "recorded_batch"  # key in the incremental state
 
@@ -39,14 +39,14 @@ class GraphFlags:
 
     cuda_graphs: Optional[bool] = setting(
         False,
-        "in generation on a GPU, record a decoding step as a CUDA graph and run that for every "
-        "token; no effect in training and on a CPU",
+        "in generation on a GPU, record a decoding step as a CUDA graph and replay the graph for "
+        "every token; no effect in training or on a CPU",
         role="free",
     )
 
 
 def room(number: int, block: int) -> int:
-    """The least multiple of *block* that is not below *number*.
+    """*number* rounded up to a multiple of *block*.
 
     >>> room(65, 64)
     128
@@ -55,18 +55,18 @@ def room(number: int, block: int) -> int:
 
 
 class RecordedBatch:
-    """A batch with recorded steps, an entry of its incremental state.
+    """A batch that uses a recording; the incremental state of the batch holds this object.
 
-    It has B = *rows* hypotheses, and S = *length* tokens in the cache.
+    The batch has B = *rows* hypotheses, and S = *length* tokens in the cache.
     """
 
     recording: Recording
 
     def __init__(self, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
-        #: the row that each row continues, (B, ), or None if rows are not reordered
+        #: for each row, the index of the row that it continues, (B,); None if all stay in place
         self.order: Optional[Tensor] = None
-        #: the cached keys of the source that were copied last, (N, G, S', D)
+        #: the cached keys of the source that were last copied to the recording, (N, G, S', D)
         self.source: Optional[Tensor] = None
 
     def reorder(self, order: Tensor) -> None:
@@ -75,7 +75,7 @@ class RecordedBatch:
         self.rows = order.size(0)
 
     def caches(self) -> Caches:
-        """Copies of the caches, with the tokens so far."""
+        """Copies of the caches, reordered and cut to the tokens so far."""
         recording = self.recording
         order = recording.rows[: self.rows] if self.order is None else self.order
 
@@ -112,13 +112,13 @@ class Recorder(Steps):
                 "the flag, or give softmax attention, linear attention or gated units"
             )
         bounds = [e.stack.max_positions for e in decoder.encodings.values() if e.bounded]
-        #: the most target tokens
+        #: maximum number of target tokens
         self.most = min(bounds, default=math.inf)
         #: recordings, the most recent last
         self.recordings: List[Recording] = []
 
     def __getstate__(self) -> Dict[str, Any]:
-        """The state for a copy, without recordings, which read this decoder's parameters."""
+        """The state for a copy; recordings are left out, as they read this decoder's parameters."""
         return {**vars(self), "recordings": []}
 
     def train(self, mode: bool = True) -> "Recorder":
@@ -127,7 +127,7 @@ class Recorder(Steps):
         return super().train(mode)
 
     def _apply(self, *args: Any, **kwargs: Any) -> "Recorder":
-        """Drop the recordings, which read parameters of the old type and device."""
+        """Drop the recordings, because they read parameters of the old type and device."""
         self.recordings = []
         return super()._apply(*args, **kwargs)
 
@@ -137,7 +137,7 @@ class Recorder(Steps):
             incremental_state[_BATCH].reorder(new_order)
 
     def cached_length(self, state: CacheState) -> Optional[int]:
-        """Number of tokens in the caches of recorded steps, or None if there are none."""
+        """Number of tokens in the cache of the recorded batch, or None without a recording."""
         batch = state.get(_BATCH)
         return None if batch is None else batch.length
 
@@ -198,7 +198,7 @@ class Recorder(Steps):
         number, source_length = (0, 0) if source is None else (source.size(0), source.size(2))
         copies = batch.rows // number if number else 1
         places = room(batch.rows // copies, SENTENCES)
-        if hasattr(batch, "recording"):  # the source keeps the rows of the first step
+        if hasattr(batch, "recording"):  # source rows stay as in the first step
             places = batch.recording.sizes.rows // copies
             batch.recording.user = lambda: None
         sizes = Sizes(
@@ -223,5 +223,5 @@ class Recorder(Steps):
 
 
 def recorder(cfg: Options, decoder: Layer) -> Optional[Recorder]:
-    """The recorder of a decoder under ``--cuda-graphs``, or None."""
+    """The recorder of a decoder if ``--cuda-graphs`` is on, else None."""
     return Recorder(cfg, decoder) if option(cfg, "cuda_graphs", False) else None

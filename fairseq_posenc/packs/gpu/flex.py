@@ -1,12 +1,12 @@
-"""Softmax attention with logits by distance, without a bias of all pairs: ``FlexAttention``.
+"""``FlexAttention``: softmax attention with logits by distance, without a bias for all pairs.
 
-T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends on the distance alone.  PyTorch's
-``flex_attention`` reads it inside the kernel from a table of 2T - 1 logits per head,
+T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends only on the distance.  PyTorch's
+``flex_attention`` reads this logit inside its kernel from a table of 2T - 1 logits per head,
 
     softmax_j(scale · q_i·k_j + b_h(j - i)) v_j,
 
 so no tensor has the size T·T, and whole blocks of hidden keys are skipped.  PyTorch computes
-gradients only on a GPU, and sums up the gradient of b by atomic additions, in no fixed order.
+gradients only on a GPU; it sums the gradient of b by atomic additions, whose order is not fixed.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 
-#: ``flex_attention`` supports gradients of tensors that its functions read (PyTorch 2.6).
+#: Since PyTorch 2.6, ``flex_attention`` supports gradients of tensors that *score_mod* reads.
 HAS_FLEX = TORCH_VERSION >= (2, 6)
 FLAG = "--attention-backend flex"
 #: Number of queries, and of keys, in a block of PyTorch's kernel.
@@ -44,9 +44,9 @@ class BackendFlags:
 
     attention_backend: Optional[str] = setting(
         "fused",
-        "what computes softmax attention: {choices}; flex is PyTorch's FlexAttention, which reads "
-        "logits by distance (T5, ALiBi, KERPLE, Sandwich) in its kernel, without a bias of all "
-        "pairs; on a GPU, with PyTorch 2.6; gradients of learned logits are not deterministic",
+        "implementation of softmax attention: {choices}; flex, for GPUs and PyTorch 2.6, is "
+        "PyTorch's FlexAttention, which needs no bias for all pairs of tokens with T5, ALiBi, "
+        "KERPLE or Sandwich; its gradients of learned logits are not deterministic",
         role="free",
         choices=("fused", "flex"),
         needs={"attention": ("softmax",)},
@@ -54,7 +54,7 @@ class BackendFlags:
 
 
 def check_backend(completed: Completed) -> None:
-    """Refuse the kernel for gated units, which have no softmax attention."""
+    """Refuse ``--attention-backend flex`` for gated units, which have no softmax attention."""
     cfg = completed.cfg
     if cfg.attention_backend == "flex" and cfg.layer == "gated":
         raise UsageError(
@@ -66,14 +66,14 @@ def check_backend(completed: Completed) -> None:
 class FlexAttention(MultiheadAttention):
     """Softmax attention through ``flex_attention``; arguments as for softmax attention.
 
-    On a CPU, and with a cache, the bias is dense, and the results are the same.
+    On a CPU, and with a cache, it uses a dense bias instead, with the same results.
     """
 
     takes = MultiheadAttention.takes - {"content"}
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse options that the kernel does not support, and encodings without logits for it."""
+        """Refuse unsupported options, and encodings that have no logits by distance."""
         super().check(options, encodings, stacks)
         if not HAS_FLEX:
             raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
@@ -93,7 +93,7 @@ class FlexAttention(MultiheadAttention):
         if not biased:
             raise UsageError(
                 f"{FLAG}: {ENCODING_FLAG} {'+'.join(one.name for one in encodings)} has no logits "
-                "by distance, so nothing would change; drop the flag"
+                "by distance, so the flag would change nothing; drop it"
             )
         if option(options, "untie_cls", False):
             raise UsageError(f"{FLAG}: cannot be combined with --untie-cls; drop one of the two")
@@ -105,13 +105,14 @@ class FlexAttention(MultiheadAttention):
 
     @staticmethod
     def serves(x: Tensor) -> bool:
-        """Whether PyTorch's kernel computes with tensors such as *x*, gradients included."""
+        """Whether PyTorch's kernel supports tensors like *x*, including their gradients."""
         return x.is_cuda
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``logits`` by distance, (H, 2T - 1), float32, and ``blocks``, in place of a bias.
+        """``logits`` by distance, (H, 2T - 1), float32, and ``blocks``, the mask of visible keys.
 
-        For a part of the tokens, and on a CPU, it returns the arguments of softmax attention.
+        On a CPU, and if only some tokens are new or distances are not differences of indices,
+        returns the arguments of softmax attention instead.
         """
         encoding, mask, device = self.encoding, batch.padding.mask, batch.like.device
         whole = batch.like.size(1) == batch.length and places.by_index
@@ -134,7 +135,7 @@ class FlexAttention(MultiheadAttention):
         """Attend from all tokens to all tokens; see :class:`.AttentionKernel`."""
         if "logits" not in prepared:
             return super().forward(x, keys, incremental_state, **prepared)
-        # with a cache, x has the first tokens, and there are no others yet
+        # a cache is still empty here: x has all tokens so far
         heads = self.extended(self.project(x, prepared, keys), x, incremental_state)
         q, factor = heads.q, prepared.get("factor")
         if factor is not None:  # a Python number would need a compilation for every length
@@ -154,10 +155,10 @@ def flex_attend(
         k: keys (B, G, T, D); head h of the queries reads key head ⌊h·G / H⌋.
         v: values (B, G, T, D).
         scale: factor on q·k.
-        logits: by head and distance, (H, 2T - 1), float32.
+        logits: for each head and distance, (H, 2T - 1), float32.
         blocks: the visible keys, from :func:`visible_blocks`.
     """
-    zero = torch.full((), q.size(2) - 1, device=q.device)  # a Python number would be recompiled
+    zero = torch.full((), q.size(2) - 1, device=q.device)  # a number would force recompilation
 
     def add_logit(score: Tensor, _: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return score + logits[head, key - query + zero]
@@ -170,7 +171,7 @@ def flex_attend(
 
 @lru_cache(maxsize=None)
 def _kernel(compiled: bool) -> Callable[..., Tensor]:
-    """``flex_attention``, which computes all pairs unless compiled."""
+    """``flex_attention``, which computes the matrix of all pairs unless it is compiled."""
     from torch.nn.attention.flex_attention import flex_attention
 
     kernel: Callable[..., Tensor] = flex_attention
@@ -211,6 +212,6 @@ def visible_blocks(
 
 
 def _in_order(chosen: Tensor) -> Tuple[Tensor, Tensor]:
-    """For each block of queries: how many key blocks are *chosen*; all key blocks, these first."""
+    """For each query block, the number of *chosen* key blocks, and all key blocks, chosen first."""
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1).int(), order.int()

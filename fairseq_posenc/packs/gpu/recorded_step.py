@@ -1,11 +1,11 @@
 """One decoding step on tensors with constant shapes and addresses, so that a GPU can record it.
 
-A CUDA graph starts all operations of a step at once, but always on the same tensors:
+A CUDA graph starts all operations of a step at once, but always on the same tensors.  Therefore:
 
-* The caches have room for further tokens.  A number on the device is the index of the new token;
-  the places after it are hidden, like padding.
-* There is room for more source tokens and more hypotheses, too.
-* The step begins by reordering the hypotheses.
+* The caches have room for further tokens.  A tensor on the device holds the index of the new token;
+  later positions are hidden, like padding.
+* There is also room for more source tokens and more hypotheses.
+* The recorded step includes the reordering of the hypotheses.
 """
 
 from typing import Any, List, NamedTuple, Optional, Tuple
@@ -24,26 +24,26 @@ Caches = List[Tuple[AttentionKernel, Parts]]
 
 
 def attentions_to_source(decoder: Layer) -> List[Layer]:
-    """The attentions of *decoder* to the source."""
+    """The cross-attention modules of *decoder*."""
     attentions = [getattr(layer, "encoder_attn", None) for layer in decoder.layers]
     return [attention for attention in attentions if attention is not None]
 
 
 def source_keys(decoder: Layer, state: CacheState) -> Optional[Tensor]:
-    """The keys of the source in the first layer, (N, G, S', D), or None without a source."""
+    """The cached source keys of the first layer, (N, G, S', D), or None without a source."""
     for attention in attentions_to_source(decoder):
         return attention._get_input_buffer(state).get("prev_key")
     return None
 
 
 class Sizes(NamedTuple):
-    """The sizes and settings that tell recordings apart."""
+    """The sizes and settings for which a recording is made."""
 
     rows: int  # R, hypotheses
     length: int  # S, target tokens
     sources: int  # N, sentences, or hypotheses if each has a copy of its source
     source_length: int  # S', source tokens
-    weights: Weights  # layer and heads of the attention to the source that is returned, or None
+    weights: Weights  # the layer whose cross-attention is returned, and heads to average
     dtype: torch.dtype
     device: torch.device
 
@@ -51,8 +51,8 @@ class Sizes(NamedTuple):
 class Recording:
     """One decoding step on tensors with constant addresses.
 
-    Heads, channels and types are those of the *caches* of a batch, and of the keys and values of
-    the source in its *state*.
+    Numbers of heads and channels, and types, follow from the *caches* of a batch and from the
+    source keys and values in its incremental *state*.
     """
 
     def __init__(self, decoder: Layer, sizes: Sizes, caches: Caches, state: CacheState) -> None:
@@ -86,7 +86,7 @@ class Recording:
             self._record(decoder)
 
     def _room(self, x: Tensor) -> Tensor:
-        """Memory for a part *x* of a cache, (B, H, S, D), or sums (B, H, …)."""
+        """Zeros with room for a tensor *x* of a cache: (B, H, S, D), or sums (B, H, …)."""
         if not x.numel():  # prev_tokens, which a step does not read
             return counted(self.rows, 0)
         length = () if self.of_sums else (self.sizes.length,)
@@ -106,14 +106,14 @@ class Recording:
         self.graph = graph
 
     def replay(self, decoder: Layer) -> None:
-        """Replay the step; on a CPU, which has no recordings, compute it."""
+        """Replay the step, or compute it on a CPU, where nothing is recorded."""
         if self.graph is None:
             self.output = self._compute(decoder)
         else:
             self.graph.replay()
 
     def _compute(self, decoder: Layer) -> Tuple[Tensor, Optional[Tensor]]:
-        """States (R, 1, C) of the new tokens, and weights (R, 1, S') or None."""
+        """Compute states (R, 1, C) of new tokens, and attention weights (R, 1, S') or None."""
         for x in self._parts():
             x.copy_(x.index_select(0, self.order))
         new = keys = self.column.unsqueeze(0)  # (1, 1)
@@ -131,7 +131,7 @@ class Recording:
         for kernel, parts in self.caches:
             cache: Any = kernel.get_incremental_state(self.state, STATE)
             for name, old in parts.items():
-                if old.numel() and cache[name] is not old:  # sums
+                if old.numel() and cache[name] is not old:  # sums are new tensors
                     old.copy_(cache[name])
             kernel.set_incremental_state(self.state, STATE, parts)
         return x, attn
@@ -142,7 +142,7 @@ class Recording:
     def take(self, caches: Caches) -> None:
         """Copy the caches of a batch.
 
-        The room after their tokens has to be 0, because some encodings sum over all keys.
+        The memory after their tokens has to be 0, because some encodings sum over all keys.
         """
         for x in self._parts():
             x.zero_()

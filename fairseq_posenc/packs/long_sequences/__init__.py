@@ -1,1 +1,1 @@
-"""Kernels for long sequences beside those of the core: BigBird, Reformer, Linformer, cosFormer."""
+"""Further attention kernels, encoders and decoders for long sequences, such as BigBird."""

@@ -3,15 +3,15 @@
 Zaheer et al., arXiv 2007.14062, section 2 and appendix D.  The sequence is split into blocks of b
 tokens.  A block of queries sees
 
-- itself and its neighbours, w blocks in all; in causal attention, itself and earlier ones,
-- the first g blocks, which are global: they see all keys (in causal attention, all earlier ones),
+- itself and its neighbours, w blocks in all; in causal attention, itself and w - 1 earlier blocks,
+- the first g blocks, which are global: their queries see all keys (if causal, all earlier keys),
 - r blocks drawn at random from the others.
 
-All heads of a layer share the random blocks; each layer has different ones.  A checkpoint holds a
-random number for every block of queries and every draw.  As a fraction u in [0, 1), it picks block
-⌊u·n⌋ of the n blocks that the queries may see and do not see yet.  In causal attention only earlier
-blocks are drawn, so that the pattern depends on the position of a token, not on the length of the
-text.  Any block may be drawn later, so the cache holds all keys; a step reads a constant number.
+All heads of a layer share the random blocks, but layers differ.  A checkpoint holds a random number
+for every block of queries and every draw.  This number, as a fraction u in [0, 1), selects block
+⌊u·n⌋ of the n blocks that the queries may see but do not see yet.  In causal attention only earlier
+blocks are drawn, so the pattern depends on the position of a token and not on the length of the
+text.  The cache holds all keys, as later queries may draw any block; a step reads a fixed number.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
-#: Number of blocks of queries with different random numbers, which then repeat.
+#: Number of query blocks with random numbers of their own; later blocks repeat these numbers.
 ROWS = 1024
 _BITS = 31
 
@@ -47,14 +47,14 @@ class BigBirdFlags(HeadFlags):
     )
     bigbird_window_blocks: Optional[int] = setting(
         3,
-        "blocks in the window, an odd number: the query's own and as many on each side, or, in "
-        "causal attention, all the others before it",
+        "blocks in the window, an odd number: the block of the query and equally many on each side "
+        "or, in causal attention, all others before it",
         at_least=1,
         at_most=1023,
     )
     bigbird_global_blocks: Optional[int] = setting(
         1,
-        "blocks at the start that all queries see, and whose queries see all keys",
+        "global blocks at the start: all queries see them, and their queries see all keys",
         at_least=0,
         at_most=64,
     )
@@ -63,7 +63,7 @@ class BigBirdFlags(HeadFlags):
     )
     bigbird_seed: Optional[int] = setting(
         1,
-        "seed of the random blocks, which are kept in the checkpoint",
+        "seed of the random blocks, which the checkpoint keeps",
         role="training",
         needs={"bigbird_random_blocks": None},
     )
@@ -83,12 +83,12 @@ def draw_blocks(
     Args:
         shares: random numbers below 2^31, (rows, r).
         block: indices of the blocks of queries, (1|B, N).
-        first: the blocks before this one are global.
+        first: index of the first block that is not global.
         around: how many blocks the window has before and after the block of the query.
         count: only blocks with indices below this one are drawn, (1|B, 1|N).
 
     Returns:
-        (1|B, N, r), -1 where there are not enough blocks.
+        indices of the drawn blocks, (1|B, N, r), -1 where there are not enough blocks.
     """
     low = (block - around[0]).clamp(min=first)
     seen = (torch.minimum(block + around[1], count - 1) - low + 1).clamp(min=0)
@@ -97,7 +97,7 @@ def draw_blocks(
     left = ((count - first).clamp(min=0) - seen).unsqueeze(-1) - order
     places = (shares[block % len(shares)].long() * left.clamp(min=0)) >> _BITS
     for k in range(1, shares.size(1)):
-        # move on by one for each block at or before this place that was drawn already
+        # skip one block for each earlier draw at or before this index
         earlier = places[..., :k].sort(dim=-1).values - order[:k]
         places[..., k] += (earlier <= places[..., k : k + 1]).sum(dim=-1)
     drawn = places + first
@@ -143,7 +143,7 @@ class BigBirdAttention(SparseAttention):
         if option(options, "store_ema", False):
             raise UsageError(
                 "--attention bigbird: --store-ema would average the random numbers of its blocks, "
-                "which are integers; drop it, and average checkpoints instead"
+                "which are integers; drop the flag, and average checkpoints instead"
             )
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
@@ -155,7 +155,7 @@ class BigBirdAttention(SparseAttention):
         self.kind = ((name, index if self.draws else None), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """True at all tokens of the window, in causal attention at earlier ones alone."""
+        """True at the visible tokens of the window: all, or if causal those up to the query."""
         distances = blocks.distances(device)
         return distances <= 0 if causal else torch.ones_like(distances, dtype=torch.bool)
 
@@ -166,7 +166,7 @@ class BigBirdAttention(SparseAttention):
         return draw_blocks(self.random_blocks, block, self.first, around, count)
 
     def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
-        """Random blocks for a sequence, leaving out blocks that are all padding."""
+        """Random blocks for a sequence, without blocks of nothing but padding."""
         if not self.draws:
             return None
         block = torch.arange(self.both_blocks.count(batch.length), device=visible.device)
@@ -179,7 +179,7 @@ class BigBirdAttention(SparseAttention):
         return self._drawn(block, count, False)
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """The bias of one new token to the keys in its pattern, or of several to all keys."""
+        """The bias from one new token to the keys of its pattern, or from several to all keys."""
         new, length, device = batch.like.size(1), batch.length, batch.like.device
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         queries = queries if starts is None else queries - starts
@@ -206,7 +206,7 @@ class BigBirdAttention(SparseAttention):
         return {"bias": bias, "empty_rows": empty, "starts": starts, "chosen": chosen}
 
     def _pattern_of(self, block: Tensor, random: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """Positions of the keys a query sees, (1|B, ·), and which of these exist, (1|B, 1, ·)."""
+        """Positions of keys that a query sees, (1|B, ·), and whether each exists, (1|B, 1, ·)."""
         inside = torch.arange(self.size, device=block.device)
         globals_ = torch.arange(self.first, device=block.device).expand(len(block), -1)
         window = block + torch.arange(-self.causal_blocks.before, 1, device=block.device)
@@ -219,7 +219,7 @@ class BigBirdAttention(SparseAttention):
         return keys, there.unsqueeze(1)
 
     def _mask(self, block: Tensor, keys: Tensor, random: Optional[Tensor]) -> Tensor:
-        """Mask (1|B, T, S): True where the pattern of a query has a key, at positions (1|B, S)."""
+        """Mask (1|B, T, S), True where a query's pattern includes a key; *keys* are (1|B, S)."""
         place = torch.div(keys, self.size, rounding_mode="floor").unsqueeze(1)
         visible = (place < self.first) | (place >= block.unsqueeze(2) - self.causal_blocks.before)
         for drawn in random.unbind(dim=2) if random is not None else ():
@@ -229,7 +229,7 @@ class BigBirdAttention(SparseAttention):
     def _extend(
         self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
-        """All keys and values so far, or, for a single query, those that it sees."""
+        """All keys and values so far or, for a single query, the keys and values that it sees."""
         parts, chosen = append_to_cache(self, new, state), prepared["chosen"]
         k, v = parts["prev_key"], parts["prev_value"]
         if chosen is None:
@@ -240,7 +240,7 @@ class BigBirdAttention(SparseAttention):
         return k.gather(2, index), v.gather(2, index)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Load the random numbers of a checkpoint; if it has none, keep those of the seed."""
+        """Load the random numbers of a checkpoint; if it has none, keep those from the seed."""
         saved = state.setdefault(f"{prefix}random_blocks", self.random_blocks.clone())
         if saved.shape != self.random_blocks.shape:
             raise UsageError(

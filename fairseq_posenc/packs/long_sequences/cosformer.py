@@ -28,8 +28,8 @@ class CosformerFlags(LinearFlags):
 
     cosformer_length: Optional[int] = setting(
         None,
-        "M in the factor cos(π/2 · distance/M) of --attention cosformer, in tokens: the distance "
-        "at which it is 0 (default: the longest input that the model accepts)",
+        "M, in tokens, in the factor cos(π/2 · distance/M) of --attention cosformer, which is 0 at "
+        "distance M (default: the longest input that the model accepts)",
         at_least=2,
         at_most=2**24,
     )
@@ -38,9 +38,9 @@ class CosformerFlags(LinearFlags):
 class CosineFeatures(FeatureMap):
     """φ(x_i) = [ReLU(x_i) cos(π i / 2M), ReLU(x_i) sin(π i / 2M)] (Qin et al. Eq. 9 and 10).
 
-    φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M), which depends on positions only by
-    their distance and is not negative below a distance of M.  M is fixed for a model: if it were
-    the length of the batch, weights would depend on padding and, in decoding, on later tokens.
+    φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M) depends on positions only through
+    their distance, and is not negative at distances below M.  M is fixed for a model: if M were the
+    length of the batch, weights would depend on padding and, in decoding, on later tokens.
     """
 
     takes_positions = True
@@ -51,7 +51,7 @@ class CosineFeatures(FeatureMap):
 
     @classmethod
     def is_positive(cls, options: Options) -> bool:
-        """False: ReLU is 0 for half of its inputs."""
+        """False: ReLU is 0 for negative inputs."""
         return False
 
     @staticmethod
@@ -89,9 +89,9 @@ class CosformerAttention(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Fill in ``--cosformer-length``, by default the longest input."""
+        """Set ``--cosformer-length`` by default to the longest input; refuse shorter lengths."""
         super().check(options, encodings, stacks)
-        why = "keys further away would have negative weights"
+        why = "keys at larger distances would have negative weights"
         complete_length(options, stacks, "cosformer_length", why)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:

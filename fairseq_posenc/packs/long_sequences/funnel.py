@@ -1,17 +1,17 @@
-"""The Funnel encoder: stages that halve the number of tokens, and layers that restore it.
+"""The Funnel encoder: stages that halve the number of tokens, then layers for all tokens.
 
 Funnel-Transformer, Dai, Lai, Yang, Le, arXiv 2006.03236, sections 2.2, 2.3.  Between stages,
-every pair of neighbours in h is replaced by its mean, except for [CLS].  The first layer of a stage
-has pooled queries, but keys and values that are not pooled:
+every pair of neighbours in h is replaced by its mean, except for [CLS].  The first layer of a later
+stage has pooled queries, but keys and values that are not pooled:
 
     h' = pool(h),    h ← LayerNorm(h' + Attention(Q = h', K = V = h))
 
 To predict tokens, each token of the last stage, which stands for s = 2^(stages - 1) tokens, is
 repeated s times and added to the output of the first stage; further layers follow.
 
-A pooled token has the position of its first token.  [CLS] is as far before the first pooled token
-as the second is after it, so that the positions of each stage are evenly spaced.  Means and keys
-leave out padding; a pooled token is padding if all its tokens are.
+A pooled token has the position of its first token.  The distance from [CLS] to the first pooled
+token is that between pooled tokens, so the positions of each stage are evenly spaced.  Means and
+keys leave out padding; a pooled token is padding if all its tokens are padding.
 """
 
 from dataclasses import dataclass
@@ -43,13 +43,13 @@ class FunnelFlags:
 
     funnel_stages: Optional[str] = setting(
         None,
-        "layers of each stage of a Funnel encoder, such as 4,4,4; between stages, all tokens but "
-        "[CLS] are pooled in pairs",
+        "number of layers in each stage of a Funnel encoder, such as 4,4,4; between stages, all "
+        "tokens except [CLS] are pooled in pairs",
         traceable=(None,),
     )
     funnel_decoder_layers: Optional[int] = setting(
         2,
-        "layers of a Funnel encoder after its last stage is upsampled, for predictions about "
+        "layers after the upsampled last stage of a Funnel encoder, for predictions about "
         "each token; text classifiers leave these layers out",
         at_least=0,
         at_most=10_000,
@@ -58,7 +58,7 @@ class FunnelFlags:
 
 
 def parse_stages(value: str) -> List[int]:
-    """The layers of each stage of a Funnel encoder.
+    """The number of layers in each stage of a Funnel encoder.
 
     >>> parse_stages("4,4,4")
     [4, 4, 4]
@@ -69,16 +69,16 @@ def parse_stages(value: str) -> List[int]:
     parts = [part.strip() for part in str(value).split(",")]
     if len(parts) < 2 or not all(part.isdecimal() and int(part) for part in parts):
         raise UsageError(
-            f"--funnel-stages {value}: must be the layers of two or more stages, such as 4,4,4"
+            f"--funnel-stages {value}: must be layer counts of two or more stages, such as 4,4,4"
         )
     return [int(part) for part in parts]
 
 
 def complete_funnel(cfg: Options) -> None:
-    """Fill in the number of layers of a Funnel encoder, in place.
+    """Set the number of layers of a Funnel encoder, in place.
 
     Raises:
-        UsageError: ``--encoder-layers`` has another number.
+        UsageError: ``--encoder-layers`` is a different number.
     """
     value = option(cfg, "funnel_stages")
     if value is None:
@@ -89,7 +89,7 @@ def complete_funnel(cfg: Options) -> None:
     if number not in (None, layers):
         raise UsageError(
             f"--encoder-layers {number}: --funnel-stages {value} and --funnel-decoder-layers have "
-            f"{layers}; drop it, or give {layers}"
+            f"{layers} layers in all; drop --encoder-layers, or give {layers}"
         )
     cfg.encoder_layers = layers
 
@@ -102,10 +102,10 @@ def check_funnel(completed: Completed) -> None:
     flag = f"--funnel-stages {cfg.funnel_stages}"
     fixed = "stages have a fixed number of layers"
     why = {
-        "causal": "a pooled token would see the later one that it holds",
-        "untie_cls": "[CLS] is never pooled, but has the logits of its position",
-        "random_positions": "the positions of pooled tokens follow from those of all tokens",
-        "position_ids": "pooled tokens have the positions of those that they hold, in order",
+        "causal": "a pooled token mixes two tokens, and the first must not see the second",
+        "untie_cls": "[CLS] is recognised by its position 0, which it has only before pooling",
+        "random_positions": "pooled tokens have the positions that follow from 0, 1, 2 and so on",
+        "position_ids": "pooled tokens have the positions that follow from 0, 1, 2 and so on",
         "encoder_layerdrop": fixed,
         "encoder_layers_to_keep": fixed,
         "mask_decoder_layers": "a Funnel encoder has layers of its own after its stages",
@@ -125,9 +125,9 @@ def _no_place_in_funnel(encoding: Encoding, cfg: Any) -> Optional[str]:
     if encoding.content is not None and not encoding.takes_positions:
         return f"{encoding.name} counts the tokens between queries and keys one by one"
     if encoding.input is None and not encoding.is_relative(cfg):
-        return f"{encoding.name} knows the positions of tokens, but not of pooled ones"
+        return f"{encoding.name} has positions for tokens, but not for pooled tokens"
     values = encoding.transform.changes_values(cfg) if encoding.transform else None
-    return values and f"{values} needs the one position of a token, and a pooled token has several"
+    return values and f"{values} needs one position for each token, and a pooled token has several"
 
 
 register_feature(
@@ -136,7 +136,7 @@ register_feature(
 
 
 def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-    """[CLS], and the mean of every two of the other tokens.
+    """Keep [CLS], and replace every two of the other tokens by their mean.
 
     >>> pool(torch.tensor([[[9.0], [1.0], [3.0], [5.0]]]), None)[0].flatten()
     tensor([9., 2., 5.])
@@ -146,7 +146,7 @@ def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
         mask: (B, S), True at padding, or None.
 
     Returns:
-        (B, 1 + ⌈(S - 1)/2⌉, C), and its padding, or None.
+        the pooled tokens, (B, 1 + ⌈(S - 1)/2⌉, C), and their padding mask, or None.
     """
     batch, length, channels = x.shape
     count = length // 2  # pairs; the last may be a single token
@@ -167,8 +167,8 @@ def pooled_batch(
 ) -> Batch:
     """The batch of a stage.
 
-    Pooled tokens have the position of the first token that they hold, and [CLS] is as far before
-    the first of them as they are from each other.
+    A pooled token has the position of the first token that it stands for.  The distance from [CLS]
+    to the first pooled token is that between pooled tokens.
 
     Args:
         batch: the batch before pooling.
@@ -189,7 +189,7 @@ def pooled_batch(
 
 
 def upsample(x: Tensor, times: int, length: int) -> Tensor:
-    """Repeat every token of *x* (B, S, C) but [CLS]: (B, *length*, C)."""
+    """Repeat every token of *x* (B, S, C) except [CLS]; the result is (B, *length*, C)."""
     rest = x[:, 1:].repeat_interleave(times, dim=1)
     return torch.cat((x[:, :1], rest[:, : length - 1]), dim=1)
 
@@ -197,13 +197,13 @@ def upsample(x: Tensor, times: int, length: int) -> Tensor:
 @register_replacement(
     "funnel_stages",
     of=SentenceEncoder,
-    no_matrix="layers of pooled tokens have matrices of several sizes; give a model whose layers "
-    "all see the same tokens",
+    no_matrix="layers of pooled tokens have attention matrices of several sizes; give a model that "
+    "was trained without the flag",
 )
 class FunnelEncoder(SentenceEncoder):
     """Encoder of a masked language model whose stages pool the tokens.
 
-    Arguments are those of the base class; the layers are those of the stages and the decoder.
+    Arguments are those of the base class; the layers are those of all stages, then the decoder's.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -213,8 +213,8 @@ class FunnelEncoder(SentenceEncoder):
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
         """Apply the stages, the layers after them and the last norm; texts start with [CLS].
 
-        With ``by_token`` the length is restored, else the output is that of the last stage.  States
-        differ in length.
+        With ``by_token`` the output has the full length, else it is the output of the last stage.
+        The states between layers differ in length.
 
         Raises:
             UsageError: a text is padded on the left.

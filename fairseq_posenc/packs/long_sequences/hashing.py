@@ -2,8 +2,8 @@
 
 Reformer, Kitaev et al. 2020, arXiv 2001.04451, section 2.
 
-A code is a bucket and a chunk in it, ``bucket · CHUNKS + chunk``.  Tokens are counted within their
-bucket from the first token on, so that a code depends on no later token.
+The code of a token combines its bucket and its chunk in the bucket: ``bucket · CHUNKS + chunk``.
+The tokens of a bucket are counted from the start of the text, so no code depends on later tokens.
 """
 
 from typing import Optional, Tuple
@@ -16,12 +16,12 @@ from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
 #: A bound on the chunks of a bucket, so that codes fit into 32 bits.
 CHUNKS = 2**20
-#: The most buckets, not counting the bucket of padding.
+#: Maximum number of buckets, not counting the bucket for padding.
 MOST_BUCKETS = 1024
 
 
 class Hashing(DrawnInFloat32, nn.Module):
-    """R *rounds* of angular hashing into *buckets*, cut into chunks of *chunk* tokens."""
+    """R *rounds* of angular hashing into *buckets*, which are cut into chunks of *chunk* tokens."""
 
     rotations: Tensor
     drawn_buffer = "rotations"
@@ -34,14 +34,14 @@ class Hashing(DrawnInFloat32, nn.Module):
 
     @torch.no_grad()
     def draw(self, key: str) -> None:
-        """Draw the rotations of seed *key*."""
+        """Draw the rotations from the seed *key*."""
         self.rotations.copy_(torch.randn(self.rotations.shape, generator=generator_of(key)))
 
     @torch.no_grad()
     def buckets_of(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Buckets (B, H, R, T) of vectors (B, H, T, D); the last bucket holds the padding.
 
-        h(x) = argmax [x M; -x M] for a random M, the paper's R (section 2, Andoni et al. 2015).
+        h(x) = argmax [x M; -x M] with a random M, called R in section 2 (Andoni et al. 2015).
         *padding_mask* (B, T) is True at padding.
         """
         wide = AT_LEAST_FLOAT32[x.dtype]
@@ -55,7 +55,7 @@ class Hashing(DrawnInFloat32, nn.Module):
 
     @torch.no_grad()
     def codes(self, buckets: Tensor, earlier: Optional[Tensor]) -> Tensor:
-        """Codes of tokens with these *buckets* (B, H, R, T) after *earlier* ones (B, H, R, S)."""
+        """Codes of tokens in *buckets* (B, H, R, T), after *earlier* buckets (B, H, R, S)."""
         ranks = self._ranks(buckets)[0]
         if earlier is not None:
             ranks = ranks + (buckets.unsqueeze(-1) == earlier.unsqueeze(-2)).sum(dim=-1)
@@ -63,7 +63,7 @@ class Hashing(DrawnInFloat32, nn.Module):
         return (buckets * CHUNKS + chunks).int()
 
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
-        """True if a token with code *q* attends to one with code *k*, whatever their order.
+        """True if a query with code *q* attends to a key with code *k*, whatever their order.
 
         A token attends to its chunk and the previous chunk of its bucket.
         """
@@ -83,7 +83,7 @@ class Hashing(DrawnInFloat32, nn.Module):
         return torch.empty_like(ranks).scatter_(-1, order, ranks), counts
 
     def most_chunks(self, length: int) -> int:
-        """Most chunks that *length* tokens can have."""
+        """Maximum number of chunks that *length* tokens can have."""
         return length // self.chunk + min(self.buckets, length)
 
     @torch.no_grad()
@@ -91,8 +91,8 @@ class Hashing(DrawnInFloat32, nn.Module):
         """Arrange tokens so that chunks are contiguous, and each holds tokens of one bucket.
 
         Returns:
-            the place of every token in N chunks of C, (B, H, R, T), N·C for padding, with N of
-            :meth:`most_chunks`; and the token at every place, (B, H, R, N·C), T if there is none.
+            the slot of every token, (B, H, R, T), in N chunks of C slots (N·C for padding), where N
+            is :meth:`most_chunks`; and the token in every slot, (B, H, R, N·C), T in empty slots.
         """
         length, (ranks, counts) = buckets.size(-1), self._ranks(buckets)
         places = self.most_chunks(length) * self.chunk

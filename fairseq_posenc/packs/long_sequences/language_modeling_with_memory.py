@@ -1,8 +1,8 @@
 """Language modelling over a text in order, with the states of earlier segments as memory.
 
-Transformer-XL, Dai et al., arXiv 1901.02860.  The text is cut into a stream for each row of the
-batches of all workers.  Every batch continues its streams by ``--tokens-per-sample`` tokens, and
-the model, with ``--memory-length``, also attends to the states of earlier segments.  Each epoch and
+Transformer-XL, Dai et al., arXiv 1901.02860.  The text is cut into streams, one for each row of the
+batches of all workers.  Every batch reads the next ``--tokens-per-sample`` tokens of its streams.
+With ``--memory-length``, the model also attends to the states of earlier segments.  Each epoch and
 each validation starts with an empty memory.
 """
 
@@ -23,7 +23,7 @@ from fairseq_posenc.packs.long_sequences.memory import TASK, MemoryDecoder
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
 from fairseq_posenc.training.masked_lm import Recorded
 
-#: fairseq's flags that cut or change blocks, and the values that leave them unchanged.
+#: fairseq's flags that cut or change blocks, with the values that leave blocks unchanged.
 _UNCUT = {
     "sample_break_mode": "none",
     "add_bos_token": False,
@@ -42,7 +42,7 @@ Stepped = Tuple[Tensor, Any, Dict[str, Any]]
 
 @register_task(TASK, dataclass=LanguageModelingConfig)
 class LanguageModelingWithMemoryTask(LanguageModelingTask):
-    """``language_modeling`` on segments in order.
+    """Like ``language_modeling``, but on the segments of a text in order.
 
     ``fairseq-validate`` reports the perplexity with memory.  Prompts are continued as with
     ``language_modeling``.
@@ -70,7 +70,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         """Build the model.
 
         Raises:
-            UsageError: it cannot have a memory.
+            UsageError: the architecture cannot have a memory.
         """
         model = super().build_model(args, from_checkpoint)
         if not isinstance(getattr(model, "decoder", None), LanguageModelDecoder):
@@ -86,7 +86,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         """Load the text of a split.
 
         Raises:
-            FileNotFoundError: it does not exist.
+            FileNotFoundError: the split does not exist.
         """
         paths = utils.split_paths(self.args.data)
         path = os.path.join(paths[(epoch - 1) % len(paths)], split)
@@ -106,7 +106,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """The segments of a text in order; other data sets, such as prompts, as in fairseq.
+        """An iterator over the segments of a text in order; over other data sets, as in fairseq.
 
         Raises:
             UsageError: a batch would hold less than one segment.
@@ -119,7 +119,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         if rows == 0:
             raise UsageError(
                 f"--max-tokens {max_tokens}: a batch holds less than a segment of "
-                f"--tokens-per-sample {dataset.segment_length}; give a multiple of it"
+                f"--tokens-per-sample {dataset.segment_length}; give a multiple of that"
             )
         streams = Streams(dataset, rows * kwargs.get("num_shards", 1))
         return StreamIterator(
@@ -142,8 +142,8 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         ignore_grad: bool = False,
         **kwargs: Any,
     ) -> Stepped:
-        """fairseq's step, with the memory of the previous batch."""
-        if ignore_grad:  # a worker without a batch repeats its first
+        """Run fairseq's training step with the memory of the previous batch."""
+        if ignore_grad:  # a worker that has no batch left repeats its first batch
             with_memory: Any = Recorded(model, memory=[])
             rest = (criterion, optimizer, update_num, True)
             return super().train_step(sample, with_memory, *rest, **kwargs)
@@ -154,14 +154,14 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         return out
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """fairseq's step, after which earlier batches are not read again."""
+        """Run fairseq's step, after which earlier batches are not read again."""
         super().optimizer_step(optimizer, model, update_num)
         self.carried["training"].updated()
 
     def valid_step(
         self, sample: Dict[str, Any], model: nn.Module, criterion: nn.Module, **kwargs: Any
     ) -> Stepped:
-        """fairseq's step, with the memory of the previous batch."""
+        """Run fairseq's validation step with the memory of the previous batch."""
         if not isinstance(model.decoder, MemoryDecoder):  # evaluated with --memory-length 0
             return super().valid_step(sample, model, criterion, **kwargs)
         carried, segment = self.carried["validation"], sample["segment"]
@@ -175,6 +175,6 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         """Refuse ``fairseq-eval-lm``, which scores each batch without a memory."""
         raise UsageError(
             f"fairseq-eval-lm: scores every batch on its own, without the memory of --task {TASK}; "
-            "use fairseq-validate, which reports the perplexity with it, or --task "
+            "use fairseq-validate, which reports the perplexity with memory, or --task "
             "language_modeling"
         )

@@ -1,4 +1,4 @@
-"""Checks that sequences are not too long for a kernel, and moves of real tokens to the front."""
+"""Checks that sequences are not too long for a kernel, and moves padding behind real tokens."""
 
 from typing import List, Optional, Tuple
 
@@ -12,10 +12,10 @@ from fairseq_posenc.flags.options import Options, option
 
 
 def complete_length(options: Options, stacks: List[Stack], name: str, why: str) -> None:
-    """Fill in the setting *name*, by default the longest input of the *stacks*, in tokens.
+    """Set *name* to the longest input of the *stacks*, in tokens, unless it has a value.
 
     Raises:
-        UsageError: an input could be longer than that; *why* says what the problem would be.
+        UsageError: an input could be longer than the value; *why* gives the reason in the message.
     """
     longest = max(stack.max_positions for stack in stacks)
     if option(options, name) is None:
@@ -24,12 +24,12 @@ def complete_length(options: Options, stacks: List[Stack], name: str, why: str) 
     if length < longest:
         raise UsageError(
             f"{flag_of(name)} {length}: inputs can have {longest} tokens, and {why}; give at "
-            "least that, or allow shorter inputs"
+            "least this number, or limit inputs to fewer tokens"
         )
 
 
 def refuse_longer(options: Options, name: str, batch: Batch) -> None:
-    """Refuse a batch that is longer than the setting *name* says."""
+    """Refuse a batch whose sequences are longer than the value of the setting *name*."""
     longest = int(option(options, name))
     if batch.length > longest:
         raise UsageError(

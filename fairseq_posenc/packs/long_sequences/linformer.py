@@ -17,7 +17,7 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, real_first, refuse_longer
 
-#: Sharing of projections (Wang et al. section 4), from none to all.
+#: How projections are shared (Wang et al. section 4), from not at all to by all layers.
 SHARING = ("none", "headwise", "key_value", "layerwise")
 
 
@@ -33,15 +33,16 @@ class LinformerFlags:
     )
     linformer_length: Optional[int] = setting(
         None,
-        "n, the longest sequence that the projections have columns for, in tokens (default: the "
-        "longest input that the model accepts)",
+        "n, the number of columns of the projections and so the longest sequence, in tokens "
+        "(default: the longest input that the model accepts)",
         at_least=1,
         at_most=2**20,
     )
     linformer_sharing: Optional[str] = setting(
         "headwise",
-        "which projections are shared: none, each head has two of its own; headwise, a layer has "
-        "one for keys and one for values; key_value, a layer has one; layerwise, a model has one",
+        "which projections are shared: none, each head has two of its own; headwise, each layer "
+        "has one for keys and one for values; key_value, each layer has a single one for both; "
+        "layerwise, the model has a single one",
         choices=SHARING,
     )
 
@@ -79,12 +80,12 @@ class LinformerAttention(MultiheadKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Fill in ``--linformer-length``, by default the longest input."""
-        why = "the projections have no columns for these"
+        """Set ``--linformer-length`` by default to the longest input; refuse shorter lengths."""
+        why = "the projections would have too few columns"
         complete_length(options, stacks, "linformer_length", why)
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
-        """Use the projection of the first layer with ``--linformer-sharing layerwise``."""
+        """With ``--linformer-sharing layerwise``, use the projection of the first layer."""
         super().set_layer(index, first)
         if self.sharing == "layerwise":
             assert isinstance(first, LinformerAttention)

@@ -2,11 +2,11 @@
 
 Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.  A text is read in segments of T tokens.
 The self-attention of layer n attends to the inputs h of its segment and to the inputs m of up to N
-earlier tokens, which get no gradient (SG):
+earlier tokens; m gets no gradient (SG):
 
     q = h W_q,   k, v = [SG(m) ∘ h] W_k, [SG(m) ∘ h] W_v
 
-A forward pass takes the memory as an argument, and returns the memory of the next segment.
+A forward pass takes the memory as an argument, and returns the memory for the next segment.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.language_model import LanguageModelDecoder
 from fairseq_posenc.stacks.decoder import EncoderOut
 
-#: The task that reads a text in order, which a memory needs.
+#: The task that reads a text in order, as a memory requires.
 TASK = "language_modeling_with_memory"
 
 
@@ -41,7 +41,7 @@ class MemoryFlags:
 
     memory_length: Optional[int] = setting(
         0,
-        "tokens of earlier segments that every layer attends to, for --task "
+        "number of tokens of earlier segments that every layer attends to, for --task "
         "language_modeling_with_memory; 0 for none",
         role="free",
         at_least=0,
@@ -58,16 +58,18 @@ def _stack_with_memory(cfg: Options, stack: Stack) -> Stack:
 
 
 def check_memory(completed: Completed) -> None:
-    """Refuse a memory that model or task do not support, and the task without a memory."""
+    """Refuse a memory that the model or the task does not support, and the task without one."""
     cfg, task, (stack,) = completed.cfg, completed.task, completed.stacks
     if not cfg.memory_length:
         if completed.fresh and task == TASK:
-            raise UsageError(f"--task {task}: give --memory-length, usually --tokens-per-sample")
+            raise UsageError(
+                f"--task {task}: give --memory-length, usually the value of --tokens-per-sample"
+            )
         return
     flag = f"--memory-length {cfg.memory_length}"
     why = {
-        "decoder_layerdrop": "a memory holds the inputs of all layers, so none may be skipped",
-        "position_ids": "a memory holds no tokens from which positions follow",
+        "decoder_layerdrop": "a memory holds the inputs of all layers, so no layer may be skipped",
+        "position_ids": "a memory holds no tokens, so a rule cannot give it positions",
     }
     refuse_one_input(cfg, flag)
     refuse_flags(cfg, flag, why)
@@ -78,8 +80,8 @@ def check_memory(completed: Completed) -> None:
         absolute = [e.name for e in encodings if not e.is_relative(cfg)]
         what = " and ".join(absolute or [f for f in changing if f] or [name])
         raise UsageError(
-            f"{flag}: {what} in --position-encoding {name} gives tokens absolute positions, which "
-            "tokens of a segment and of its memory would share; give relative ones alone, such as "
+            f"{flag}: {what} in --position-encoding {name} gives tokens absolute positions, so a "
+            "segment and its memory would share them; give only relative encodings, such as "
             "rotary, t5, alibi, shaw or transformer_xl"
         )
     if completed.fresh and task != TASK:
@@ -103,19 +105,19 @@ Memory = List[Tensor]
 
 
 def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
-    """The memory of the next segment: the last tokens of *memory* and *inputs*, without gradient.
+    """The memory for the next segment: the last tokens of *memory* and *inputs*, detached.
 
     >>> first = moved_on([], [torch.arange(3.0).view(1, 3, 1)], length=4)
     >>> moved_on(first, [torch.arange(3.0, 5).view(1, 2, 1)], length=4)[0].flatten()
     tensor([1., 2., 3., 4.])
 
-    *inputs* are those of the layers for this segment, (B, T, C) each; N = *length* tokens are kept.
+    *inputs* are the layers' inputs in this segment, (B, T, C) each; N = *length* tokens are kept.
     """
     if length == 0:
         return []
     last = [x[:, -length:].detach() for x in inputs]
     if not memory:
-        return [x.clone() for x in last]  # a view would keep the rest in memory
+        return [x.clone() for x in last]  # a view would keep the whole tensor
     kept = max(0, min(memory[0].size(1), length - inputs[0].size(1)))
     # a memory from a checkpoint is on the CPU
     return [torch.cat((m[:, m.size(1) - kept :].to(x), x), dim=1) for m, x in zip(memory, last)]
@@ -123,7 +125,7 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
 
 @register_replacement("memory_length", of=LanguageModelDecoder)
 class MemoryDecoder(LanguageModelDecoder):
-    """Decoder that takes a memory and returns the memory of the next segment.
+    """Decoder that takes a memory and returns the memory for the next segment.
 
     Arguments are those of the base class.
     """
@@ -141,9 +143,9 @@ class MemoryDecoder(LanguageModelDecoder):
         memory: Optional[Memory] = None,
         **named: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """As in the base class; given a *memory* (never with a cache), also ``"memory"``."""
+        """As in the base class; given *memory* (and no cache), adds the next ``"memory"``."""
         if memory is not None and incremental_state is not None:
-            raise ValueError("memory: a cache holds all earlier tokens already; give only one")
+            raise ValueError("memory: a cache already holds all earlier tokens; give only one")
         arguments = (prev_output_tokens, encoder_out, incremental_state, *further)
         named = {**named, "earlier": memory or ()}
         x, extra = super().extract_features_scriptable(*arguments, **named)

@@ -68,24 +68,22 @@ class Projected(NamedTuple):
     "gau_chunk",
     of=GatedAttention,
     reads=["gau_length"],
-    no_matrix="chunks have matrices of their own; give a model without the flag",
+    no_matrix="each chunk has its own attention matrix; give a model trained without the flag",
 )
 class MixedChunkAttention(GatedAttention):
-    """A gated unit whose attention is the sum of a quadratic and a linear one.
+    """A gated unit whose attention is the sum of a quadratic and a linear attention.
 
-    Four factors (and offsets) of Z make two kinds of queries and keys, (q, k) and (q', k').  For a
-    query m in chunk g, where chunks of C tokens divide a sequence without its padding:
+    Four scales (and offsets) of Z give two kinds of queries and keys, (q, k) and (q', k').  Chunks
+    of C tokens divide a sequence without its padding.  For a query m in chunk g:
 
         quadratic_m = Σ_n ReLU²(q_m·k_n) / divisor · v_n          over the keys of chunk g
         linear_m    = Σ_n (q'_m·k'_n) / (N √s) · v_n              over the keys of all chunks, or,
                                                                   in a causal stack, before chunk g
         O = (U ⊙ (quadratic + linear)) W_o
 
-    N, which is the n of ``--gau-divisor``, is the number of keys in a sum, or
-    ``--gau-reference-length``; the paper prints no divisors.  In decoding, the state holds one
-    chunk and two sums: over the complete chunks, and over the current one.
-
-    Arguments as for :class:`GatedAttention`.
+    N (n in ``--gau-divisor``) is the number of keys in a sum, or ``--gau-reference-length``; the
+    paper prints no divisors.  In decoding, the state holds the current chunk and two sums, one over
+    the complete chunks and one over the current chunk.  Arguments are as in the base class.
     """
 
     takes = frozenset({"linear"})
@@ -107,14 +105,14 @@ class MixedChunkAttention(GatedAttention):
         """Refuse normalisers that cannot be combined with linear attention."""
         if options.gau_normaliser != "squared_relu":
             raise UsageError(
-                f"--gau-chunk {options.gau_chunk}: has no form with --gau-normaliser "
+                f"--gau-chunk {options.gau_chunk}: is not defined for --gau-normaliser "
                 f"{options.gau_normaliser}; give squared_relu"
             )
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``causal``, and ``padding_mask`` of the new tokens, (B, T), or None.
 
-        There is no mask of all pairs, and the numbers of keys follow from chunks.
+        No mask of all pairs is needed, and the chunks determine the numbers of keys.
         """
         return {"causal": batch.causal, "padding_mask": batch.new_padding}
 
@@ -140,7 +138,7 @@ class MixedChunkAttention(GatedAttention):
     def _pair(
         self, kind: str, z: Tensor, v: Tensor, tables: Mapping[str, Any]
     ) -> Tuple[Tensor, Tensor]:
-        """One kind of queries and keys with positions, (B, T, s) each, of Z (B, T, s)."""
+        """Queries and keys of one *kind*, with positions, (B, T, s) each, from Z (B, T, s)."""
         q, k = self.queries_and_keys(z, kind)
         q, k, _ = self.transformed(q, k, v, tables)
         return q.squeeze(1), k.squeeze(1)
@@ -190,12 +188,12 @@ class MixedChunkAttention(GatedAttention):
         return torch.matmul(weights, v.to(weights))
 
     def _dropped(self, v: Tensor) -> Tensor:
-        """Values (…, e) of linear attention after dropout of keys, the same for all queries."""
+        """Values (…, e) of linear attention after dropping keys, the same keys for all queries."""
         rate = dropout_rate(self.dropout_module)
         return v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v
 
     def _linear_factor(self, counts: Tensor) -> Tensor:
-        """1/(n √s) for the numbers of keys *counts*."""
+        """1/(n √s), where n are the numbers of keys *counts*, or the reference length."""
         options = self.encoding.options
         n = counts.clamp(min=1).float()
         if options.gau_length == "reference":
@@ -223,7 +221,7 @@ class MixedChunkAttention(GatedAttention):
         return torch.stack(out, dim=1)
 
     def _empty_state(self, tokens: Projected) -> Dict[str, Tensor]:
-        """The state before the first token: the current chunk, and sums over earlier ones."""
+        """The state before the first token: an empty chunk, and sums of zero."""
         k, v = tokens.k, tokens.v
         batch, s, e = len(v), k.size(-1), v.size(-1)
         wide = AT_LEAST_FLOAT32[v.dtype]
@@ -237,9 +235,9 @@ class MixedChunkAttention(GatedAttention):
         }
 
     def _step(self, token: Projected, real: Tensor, state: Dict[str, Tensor]) -> Tensor:
-        """Output (B, e) of one *token*, of parts (B, s | e); it is added to *state* in place.
+        """Output (B, e) of one *token*, with tensors (B, s) and (B, e); adds the token to *state*.
 
-        *real* (B) is False at padding, which does not change *state*.
+        *real* (B,) is False at padding, which is not counted in *state*.
         """
         count, pending = state["prev_count"], state["prev_pending"]
         slot = count % self.chunk

@@ -34,20 +34,20 @@ class ReformerFlags:
 
     reformer_buckets: Optional[int] = setting(
         64,
-        "even number of buckets of --attention reformer; once or twice the longest input divided "
-        "by --reformer-chunk is usual",
+        "number of buckets of --attention reformer, an even number; usually the longest input "
+        "divided by --reformer-chunk, or twice that",
         at_least=2,
         at_most=MOST_BUCKETS,
     )
     reformer_rounds: Optional[int] = setting(
         4,
-        "rounds of hashing; more rounds find more of the tokens that a query would attend to",
+        "rounds of hashing; more rounds find more of the keys that are similar to a query",
         at_least=1,
         at_most=64,
     )
     reformer_chunk: Optional[int] = setting(
         64,
-        "tokens of a chunk; a query attends to those of its bucket in its chunk and the one before",
+        "tokens in a chunk of a bucket; a query attends to its chunk and the one before",
         at_least=1,
         at_most=2**16,
     )
@@ -68,16 +68,15 @@ class ReformerFlags:
 class ReformerAttention(MultiheadKernel):
     """Attention with shared queries and keys to tokens of the same bucket (section 2).
 
-    Queries are x W, and keys are normalised queries; q·k is divided by √D, unless
-    ``--reformer-released``.  A token attends to itself only if it sees no other.  A query attends
-    to the union of the keys of all rounds (Eq. 6 to 8; N of appendix A gives a key in several
-    rounds the weight of one key).
+    Queries are x W, and keys are normalised queries; q·k is divided by √D unless
+    ``--reformer-released`` is given.  A token attends to itself only if it sees no other token.  A
+    query attends to the union of the keys of all rounds (Eq. 6 to 8); N of appendix A gives a key
+    that occurs in several rounds the weight of a single key.
 
-    Unlike in the paper, each bucket is cut into chunks, not the sorted sequence, because its cuts
-    would depend on later tokens, too.  For the same reason the number of buckets is fixed.
-    Vectors are hashed before positions rotate them, so buckets depend on content alone.
-
-    Arguments are those of :class:`MultiheadKernel`.
+    Unlike in the paper, chunks are cut from each bucket and not from the whole sorted sequence,
+    whose cuts would depend on later tokens.  For the same reason the number of buckets is fixed.
+    Vectors are hashed before positions rotate them, so buckets depend on content alone.  Arguments
+    are those of :class:`MultiheadKernel`.
     """
 
     takes = frozenset({"linear", "values"})
@@ -100,7 +99,7 @@ class ReformerAttention(MultiheadKernel):
         """Refuse an odd number of buckets."""
         if options.reformer_buckets % 2:
             raise UsageError(
-                f"--reformer-buckets {options.reformer_buckets}: half of the buckets are those of "
+                f"--reformer-buckets {options.reformer_buckets}: half of the buckets are for "
                 "negated vectors; give an even number"
             )
 
@@ -149,16 +148,16 @@ class ReformerAttention(MultiheadKernel):
         return self.out_proj(out)
 
     def _few(self, length: int) -> bool:
-        """True if chunks of *length* tokens would take more products than all pairs."""
+        """True if, for *length* tokens, chunks take at least as many products as all pairs."""
         size, rounds = self.hashing.chunk, self.hashing.rounds
         return length * length <= rounds * self.hashing.most_chunks(length) * 2 * size * size
 
     def _dense(
         self, q: Tensor, k: Tensor, v: Tensor, codes: Tensor, key_codes: Tensor, causal: bool
     ) -> Tensor:
-        """Outputs (B, H, T, D), of the last T of S tokens, from all their products.
+        """Outputs (B, H, T, D) of the last T of S tokens, from their products with all S keys.
 
-        *codes* are those of the queries, (B, H, R, T), and *key_codes* (B, H, R, S).
+        *codes* (B, H, R, T) are the codes of the queries, *key_codes* (B, H, R, S) of the keys.
         """
         visible = self.hashing.visible(codes.unsqueeze(-1), key_codes.unsqueeze(-2)).any(dim=2)
         at = torch.arange(k.size(2), device=k.device)
@@ -179,7 +178,7 @@ class ReformerAttention(MultiheadKernel):
         chunks = (*buckets.shape[:3], -1, self.hashing.chunk)  # (B, H, R, N, C)
 
         def at_places(x: Tensor, nothing: int = 0) -> Tensor:
-            """(B, H, T, X) as (B, H, R, N, C, X)."""
+            """Arrange *x* (B, H, T, X) in chunks (B, H, R, N, C, X)."""
             x = F.pad(x, (0, 0, 0, 1), value=nothing)
             index = token.flatten(2).unsqueeze(-1).expand(-1, -1, -1, x.size(-1))
             return x.gather(2, index).view(*chunks, x.size(-1))
@@ -205,7 +204,7 @@ class ReformerAttention(MultiheadKernel):
         logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
-        # a round in which a token sees only itself counts only if it does so in all rounds
+        # a round in which a token sees only itself counts only if all rounds are like this one
         sums = sums.masked_fill(~others, nothing)
         rate = dropout_rate(self.dropout_module)
         weights = F.dropout(weights, rate) if rate > 0 else weights
@@ -227,5 +226,5 @@ def _without_itself(visible: Tensor, itself: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def _with_previous(x: Tensor) -> Tensor:
-    """Each chunk of (B, H, R, N, C, X) after the chunk before it, (B, H, R, N, 2C, X)."""
+    """Prepend the previous chunk to each chunk of *x* (B, H, R, N, C, X): (B, H, R, N, 2C, X)."""
     return torch.cat((x.roll(1, dims=3), x), dim=4)

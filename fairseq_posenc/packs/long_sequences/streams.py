@@ -1,4 +1,4 @@
-"""A text cut into parallel streams; every batch reads the next segment of each.
+"""Cuts a text into parallel streams; every batch reads the next segment of each stream.
 
 Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.
 """
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class Corpus(SizedDataset):
     """The *lines* of a text as one sequence of tokens, read on demand.
 
-    *start* is the token before the first one, an end of sentence; segments have T tokens.
+    *start* is the token that precedes the text, an end of sentence; segments have T tokens.
     """
 
     def __init__(self, lines: Any, start: int, padding: int, segment_length: int) -> None:
@@ -42,7 +42,7 @@ class Corpus(SizedDataset):
         return self.lines[index]
 
     def with_context(self, start: int, end: int) -> Tensor:
-        """The tokens from *start* to *end*, exclusive, and the one before them."""
+        """The tokens from *start* to *end*, exclusive, after the token that precedes them."""
         parts = [torch.tensor([self.start])] if start == 0 else []
         begin = max(start - 1, 0)
         first, last = np.searchsorted(self.ends, (begin, end - 1), side="right")
@@ -54,7 +54,7 @@ class Corpus(SizedDataset):
 
 
 class Streams(SizedDataset):
-    """The segments of *count* streams of all workers, which differ in length by at most one token.
+    """The segments of all workers' *count* streams; stream lengths differ by at most one token.
 
     Item i is segment ``i // count`` of stream ``i % count``; each token of the text is predicted
     once.
@@ -67,13 +67,13 @@ class Streams(SizedDataset):
         if corpus.tokens < count:
             raise UsageError(
                 f"--batch-size: {count} streams are more than the {corpus.tokens} tokens of the "
-                "text; give a smaller one (or --batch-size-valid, or a smaller --max-tokens)"
+                "text; give a smaller --batch-size, --batch-size-valid or --max-tokens"
             )
         self.corpus, self.count, self.length = corpus, count, corpus.segment_length
         self.bounds = [corpus.tokens * i // count for i in range(count + 1)]
         self.longest = -(-corpus.tokens // count)
         self.segments = -(-self.longest // self.length)
-        self.sizes = np.full(self.segments * self.count, self.length)  # at most
+        self.sizes = np.full(self.segments * self.count, self.length)  # upper bounds
 
     def batches(self, rows: int) -> List[List[int]]:
         """Indices of the items of each batch: the same segment of *rows* streams."""
@@ -90,7 +90,7 @@ class Streams(SizedDataset):
         """A batch (B, T), padded on the right where a stream has ended.
 
         It is as wide as the segment of the longest stream, so that the batches of all workers have
-        one shape.
+        the same shape.
         """
         if not samples:
             return {}
@@ -113,14 +113,14 @@ class Streams(SizedDataset):
 
 
 class Carried:
-    """The memory carried from batch to batch, of training or of validation.
+    """The memory that training, or validation, carries from batch to batch.
 
-    After an overflow, ``--amp`` reads the batches of an update again, with the same memories.
+    Memories since the last update are kept: after an overflow, ``--amp`` repeats the batches.
     """
 
     def __init__(self) -> None:
-        self.memory: Memory = []  # the latest
-        self._before: Dict[int, Memory] = {}  # by segment, since the last update
+        self.memory: Memory = []  # after the latest segment
+        self._before: Dict[int, Memory] = {}  # before each segment since the last update
         self._updated = False
 
     def before(self, segment: int) -> Memory:
@@ -128,7 +128,7 @@ class Carried:
         if segment == 0:
             self._before = {0: []}
         elif segment not in self._before:
-            logger.warning("segment %d is read without memory: no segment came before", segment)
+            logger.warning("segment %d is read without memory: no segment was read before", segment)
             self._before[segment] = []
         memory = self._before[segment]
         if self._updated and segment == max(self._before):  # the update is not repeated
@@ -141,14 +141,14 @@ class Carried:
         self.memory = self._before[segment + 1] = memory
 
     def updated(self) -> None:
-        """Called after every update, and after every batch of validation."""
+        """Mark an update, or a batch of validation, as complete."""
         self._updated = True
 
 
 class StreamIterator(EpochBatchIterator):
-    """Batches in order; the state within an epoch includes the memory of all workers.
+    """Iterates over batches in order; within an epoch, the state has the memory of all workers.
 
-    *carried* is the memory of training, *streams* the number of streams of all workers, B.
+    *carried* is the memory of training; *streams* is the number of streams of all workers.
     """
 
     def __init__(self, carried: Carried, streams: int, **kwargs: Any) -> None:
@@ -157,7 +157,7 @@ class StreamIterator(EpochBatchIterator):
         self._gathered: Optional[Memory] = None
 
     def gather(self) -> None:
-        """Collect the memory of all workers; all call this before one of them saves."""
+        """Collect the memory of all workers; each calls this before one saves a checkpoint."""
         if self.num_shards == 1 or self.end_of_epoch():
             return
         self._gathered = [self._of_all(layer) for layer in self.carried.memory]
@@ -187,7 +187,7 @@ class StreamIterator(EpochBatchIterator):
         """Continue where *state_dict* was saved.
 
         Raises:
-            UsageError: it was saved with another number of streams, or by another task.
+            UsageError: it was saved with a different number of streams, or by another task.
         """
         segment = state_dict.get("iterations_in_epoch", 0)
         if segment:
@@ -197,7 +197,7 @@ class StreamIterator(EpochBatchIterator):
                 raise UsageError(
                     f"--batch-size: the checkpoint was saved by {was} within an epoch, and this "
                     f"run has {self.streams} streams (--batch-size times the number of workers); "
-                    "give as many, or --reset-dataloader to start at the beginning of the text"
+                    "give the same number, or --reset-dataloader to start the text again"
                 )
             rows = self.streams // self.num_shards
             first = self.shard_id * rows
@@ -208,7 +208,7 @@ class StreamIterator(EpochBatchIterator):
 
 
 def gather_memories(save_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the workers collect their memories before one of them saves."""
+    """Wrap *save_checkpoint*: all workers collect their memories before one of them saves."""
 
     def wrapper(cfg: Options, trainer: Any, epoch_itr: Any, *args: object, **kwargs: object) -> Any:
         if isinstance(epoch_itr, StreamIterator) and not cfg.no_save:

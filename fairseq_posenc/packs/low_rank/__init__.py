@@ -1,1 +1,1 @@
-"""Low-rank matrices that adapt a model."""
+"""Low-rank adaptation of a model (LoRA), and training of only some of its parameters."""

@@ -1,12 +1,11 @@
-"""Low-rank matrices of a model of this plug-in (``--lora-rank``) as an adapter of PEFT.
+"""Exports the low-rank matrices of a model (``--lora-rank``) as an adapter of PEFT.
 
-A class of transformers can have one module where we have several projections.  Their matrices
-A₁, A₂ (r, C) and B₁, B₂ are then those of one product of rank 2r:
+A class of transformers can have one joint module where we have several projections.  The matrices
+A₁, A₂ (r, C) and B₁, B₂ of these projections then form one product of rank 2r:
 
     [B₁ A₁; B₂ A₂] = [B₁ 0; 0 B₂] [A₁; A₂]
 
-with the rows of the joint module in its own order, and rows of zeros for a projection without
-matrices.
+The rows have the order of the joint module; a projection without matrices has rows of zeros.
 """
 
 import dataclasses
@@ -49,16 +48,16 @@ from fairseq_posenc.packs.low_rank.peft_folder import (
 
 PEFT_BASE = Flag(
     "peft_base",
-    "base of a PEFT adapter, in transformers' format (import: the base that the adapter names)",
+    "base of a PEFT adapter in transformers' format (default in import: as the adapter names it)",
     "DIR",
 )
-LORA_BASE = Flag("lora_base", "the checkpoint that matrices adapt, if it was moved", "FILE")
+LORA_BASE = Flag("lora_base", "the base checkpoint of the matrices, if it was moved", "FILE")
 _TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
-#: Brings the rows of parameters, by our names, into the order of a class.
+#: Reorders the rows of parameters, keyed by our names, for a class of transformers.
 Ordered = Callable[[Parameters], Parameters]
-#: Entries of config.json that can differ in a folder with more symbols or another precision.
+#: Entries of config.json that may differ: a folder can have more symbols or another precision.
 _FREE = ("vocab_size", "torch_dtype")
-_MERGE = "merge them first by fairseq-posenc merge-lora, and export the whole model"
+_MERGE = "merge the matrices by fairseq-posenc merge-lora, and export the merged model"
 
 
 def is_adapted(path: str) -> bool:
@@ -69,7 +68,7 @@ def is_adapted(path: str) -> bool:
 def export_adapter(
     wanted: Wanted, whole: WritesWhole, target: Optional[TransformersClass], folder: str
 ) -> Tuple[Exported, Optional[float]]:
-    """Write the matrices of an adapted model, and compare it where *wanted* says so.
+    """Write the matrices of an adapted model, and compare both models if *wanted* asks for it.
 
     Args:
         whole: writes a whole model, given a request and a folder.
@@ -77,11 +76,11 @@ def export_adapter(
         folder: an existing empty folder.
 
     Returns:
-        what was written, and the largest difference of the logits.
+        what was written, and the largest difference of the logits, or None without a comparison.
 
     Raises:
-        UsageError: the class has no place for something that was trained, or the base is missing or
-            does not fit.
+        UsageError: an adapter cannot hold all trained parameters, or the base is missing or does
+            not fit.
     """
     for name, *_ in (*SUBWORD_FLAGS, *CARD_FLAGS):
         if wanted.get(name):
@@ -92,13 +91,13 @@ def export_adapter(
     settings, base = _adapted_settings(wanted)
     if target is None or target.kind.name != settings["kind"]:
         raise UsageError(
-            f"{wanted.path}: holds low-rank matrices, for which this format has no place; {_MERGE}"
+            f"{wanted.path}: holds low-rank matrices, which this format cannot hold; {_MERGE}"
         )
     theirs = wanted.get("peft_base")
     if theirs is None:
         raise UsageError(
             f"{wanted.path}: holds low-rank matrices; export their base {base} to a folder and "
-            f"give that by --peft-base, or {_MERGE}"
+            f"give this folder by --peft-base, or {_MERGE}"
         )
     modules = list(places(target, Architecture(), settings))
     ordered = partial(paired, settings=settings, target=target)
@@ -112,7 +111,7 @@ def export_adapter(
             "base_model_name_or_path": theirs,
             "fan_in_fan_out": any(place.layout is TRANSPOSED for place in modules),
         }
-        by_end: Dict[str, List[str]] = {}  # the modules of all layers
+        by_end: Dict[str, List[str]] = {}  # modules of all layers, by the end of their names
         for place in modules:
             by_end.setdefault(place.module, []).append(place.theirs)
         write_adapter(folder, matrices, by_end, entries)
@@ -120,7 +119,7 @@ def export_adapter(
         if wanted.verify:
             merge(folder, theirs, copy)
             difference = written.compare(model)
-    note = f"an adapter of PEFT for {theirs}: {len(matrices)} modules"
+    note = f"an adapter of PEFT for {theirs}, with {len(matrices)} modules"
     return written._replace(notes=[note]), difference
 
 
@@ -132,7 +131,7 @@ ADAPTERS.append(
 
 
 def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
-    """The settings of an adapted model, its ``kind`` among them, and the file of its base.
+    """The settings of an adapted model, including its ``kind``, and the file of its base.
 
     Raises:
         UsageError: the base is missing, or has other settings.
@@ -140,13 +139,13 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
     saved = saved_settings(read_checkpoint(wanted.path, lazy=True))
     base = wanted.get("lora_base") or saved["lora_base"]
     if not os.path.isfile(base):
-        raise UsageError(f"--lora-base {base}: no such file; give the checkpoint that is adapted")
+        raise UsageError(f"--lora-base {base}: no such file; give the base of the matrices")
     theirs = saved_settings(read_checkpoint(base, lazy=True))
     names = [architecture(each) for each in (saved, theirs)]
     kind, of_base = map(kind_of, names)
-    # fairseq's own models lack settings
+    # models of fairseq itself lack our settings
     if kind is None or kind is not of_base or not is_ours(theirs):
-        raise UsageError(f"{wanted.path}: is a model {names[0]}, its base a {names[1]}; {_MERGE}")
+        raise UsageError(f"{wanted.path}: is a {names[0]}, but its base is a {names[1]}; {_MERGE}")
     settings, theirs = kind.complete(saved), kind.complete(theirs)
     of_matrices = {field.name for field in dataclasses.fields(LowRankFlags)}
     for field in computing_fields(kind.family.dataclass, Namespace(**settings)):
@@ -154,7 +153,7 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
         if name not in of_matrices and settings[name] != theirs[name]:
             raise UsageError(
                 f"{wanted.path}: was trained with {flag_of(name)} {settings[name]}, its base with "
-                f"{theirs[name]}, and an adapter cannot change that; {_MERGE}"
+                f"{theirs[name]}, but an adapter cannot change this; {_MERGE}"
             )
     return {**settings, "kind": kind.name}, base
 
@@ -171,29 +170,29 @@ def _check_base(folder: str, copy: str, base: str) -> None:
     for name in sorted(set(ours) & set(theirs) - set(_FREE)):
         if ours[name] != theirs[name]:
             raise UsageError(
-                f"--peft-base {folder}: {name} is {theirs[name]} there and {ours[name]} in the "
+                f"--peft-base {folder}: {name} is {theirs[name]} in it and {ours[name]} in the "
                 f"base; {advice}"
             )
     weights = hf.read_weights(hf.weights_file(folder))
     for name, value in hf.read_weights(hf.weights_file(copy)).items():
         known = weights.get(name)
         if known is None or not torch.equal(known[: len(value)].float(), value):
-            raise UsageError(f"--peft-base {folder}: {name} is not that of the base; {advice}")
+            raise UsageError(f"--peft-base {folder}: {name} differs from the base; {advice}")
 
 
 def matrices_of(
     model: nn.Module, modules: Sequence[Place], ordered: Ordered, path: str
 ) -> Dict[str, LowRank]:
-    """The low-rank matrices of a model by the names of *modules* in a class of transformers.
+    """The low-rank matrices of a model, keyed by the names of *modules* in transformers.
 
     Raises:
-        UsageError: the class has no place for some of them, or something else was trained.
+        UsageError: the class has no module for some matrices, or other parameters were trained.
     """
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and not name.endswith(PARTS):
             raise UsageError(
-                f"{path}: has a trained {name} beside its matrices, for which an adapter has no "
-                f"place; {_MERGE}"
+                f"{path}: has a trained parameter {name} beside its matrices, which an adapter "
+                f"cannot hold; {_MERGE}"
             )
     ours: Dict[str, Any] = dict(model.named_modules())
     left = {name for name, module in ours.items() if isinstance(module, LowRankLinear)}
@@ -205,13 +204,13 @@ def matrices_of(
             left -= set(place.ours)
     if left:
         raise UsageError(
-            f"{path}: --lora-layers names {min(left)}, for which an adapter has no place; {_MERGE}"
+            f"{path}: --lora-layers selects {min(left)}, which an adapter cannot hold; {_MERGE}"
         )
     return matrices
 
 
 def _joined(parts: Mapping[str, Any], place: Place, ordered: Ordered) -> LowRank:
-    """The matrices of a joint module, given ours by name, adapted or not."""
+    """The matrices of a joint module; *parts* are our modules by name, adapted or not."""
     adapted: Dict[str, Any] = {n: m for n, m in parts.items() if isinstance(m, LowRankLinear)}
     a = torch.cat([module.lora_A.detach().float() for module in adapted.values()])
     blocks, column = {}, 0

@@ -1,12 +1,12 @@
-"""Low-rank adaptation (LoRA): a trained projection stays as it is, and two small ones are added.
+"""Low-rank adaptation (LoRA): a projection is frozen, and two small matrices are trained beside it.
 
 Hu et al. 2021, arXiv 2106.09685, section 4.1, Eq. 3:
 
     h = W₀ x + (α / r) B A x,    A of r rows, drawn at random; B of r columns, zeros at first
 
-W₀ is read from ``--lora-base``, and A and B are trained.  What the base lacks, such as a
-classification head or the table of another position encoding, is trained as usual.  Checkpoints
-hold the trained part alone, with a digest of the base.
+W₀ is read from ``--lora-base``, and A and B are trained.  Parameters that the base lacks, such as a
+classification head or the table of another position encoding, are trained as usual.  Checkpoints
+hold only the trained parameters and a digest of the base.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.family import PartlySaved
 
-#: The entry of an adapted model with the digest of its base: 16 numbers of 16 bits, as float32.
+#: The state-dict entry with the digest of the base: 16 numbers of 16 bits each, as float32.
 DIGEST = "low_rank_base"
-#: The ends of the names of the trained matrices.
+#: Suffixes of the names of the trained matrices.
 PARTS = (".lora_A", ".lora_B")
-#: Settings that change the layers of the base after they were built, or leave some of them out.
+#: Settings that change layers after they were built, or leave some layers out.
 _CHANGING = (
     *("quant_noise_pq", "quant_noise_scalar", "share_layers"),
     *(f"{side}_layers_to_keep" for side in SIDES),
@@ -46,7 +46,7 @@ class LowRankFlags:
 
     lora_rank: Optional[int] = setting(
         0,
-        "rank r of the two trained matrices beside each projection that --lora-layers names, or 0 "
+        "rank r of the two matrices that are trained beside each projection in --lora-layers, or 0 "
         "for none; needs --lora-base",
         at_least=0,
         at_most=2**16,
@@ -66,7 +66,7 @@ class LowRankFlags:
     )
     lora_base: Optional[str] = setting(
         None,
-        "checkpoint that is adapted, whose parameters are not trained",
+        "base checkpoint to adapt; its parameters are not trained",
         role="free",
         needs={"lora_rank": None},
     )
@@ -86,7 +86,7 @@ class LowRankLinear(nn.Linear):
         nn.init.normal_(self.lora_A, std=like.size(1) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, C_out), for x (…, C_in)."""
+        """The output (…, C_out) for *x* (…, C_in)."""
         low = F.linear(F.linear(x, self.lora_A), self.lora_B)
         return F.linear(x, self.weight, self.bias) + self.scale * low
 
@@ -97,7 +97,7 @@ class LowRankLinear(nn.Linear):
 
 
 def check_low_rank(completed: Completed) -> None:
-    """Refuse flags under which the base would not fit, or frozen layers would lose their hooks."""
+    """Refuse ``--lora-rank`` without a base, for other models, or with flags that change layers."""
     cfg = completed.cfg
     rank = option(cfg, "lora_rank")
     if not rank:
@@ -118,10 +118,10 @@ def check_low_rank(completed: Completed) -> None:
 
 
 def add_low_rank(model: Layer, cfg: Options) -> None:
-    """Adapt a model that was just built, in place, as ``--lora-rank`` says.
+    """Add low-rank matrices to a new model, in place, if ``--lora-rank`` is given.
 
     Raises:
-        UsageError: the base is missing or does not fit, or no projection has one of the names.
+        UsageError: the base is missing or does not fit, or ``--lora-layers`` has an unknown name.
     """
     rank = int(option(cfg, "lora_rank") or 0)
     if not rank:
@@ -132,7 +132,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
         model.load_state_dict(dict(base))
     except RuntimeError as error:
         raise UsageError(
-            f"--lora-base {path}: its parameters are not those of this model "
+            f"--lora-base {path}: its parameters do not fit this model "
             f"({str(error).splitlines()[-1].strip()}); give the settings that it was trained with"
         ) from error
     names = frozenset(model.state_dict()) & frozenset(base)
@@ -153,7 +153,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
         linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
         known = sorted({name.rpartition(".")[2] for name in linear})
         raise UsageError(
-            f"--lora-layers {cfg.lora_layers}: no projection is named {absent[0]!r}; there are "
+            f"--lora-layers {cfg.lora_layers}: no projection is named {absent[0]!r}; choose from "
             f"{', '.join(known)}"
         )
     for name, parameter in model.named_parameters():
@@ -164,7 +164,6 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
 
 
 def _check_base(path: str, digest: Tensor, state: Mapping[str, Tensor]) -> None:
-    """Refuse a state that was trained with another base than *path*, which has *digest*."""
     saved = state.get(DIGEST)
     if saved is not None and not torch.equal(saved.cpu(), digest.to(saved.dtype)):
         raise UsageError(
@@ -175,8 +174,8 @@ def _check_base(path: str, digest: Tensor, state: Mapping[str, Tensor]) -> None:
 def _read_base(path: str) -> Dict[str, Tensor]:
     if not os.path.isfile(path):
         raise UsageError(
-            f"--lora-base {path}: no such file; give the checkpoint that is adapted (for a model "
-            "that is loaded: --model-overrides \"{'lora_base': 'FILE'}\")"
+            f"--lora-base {path}: no such file; give the base checkpoint (to load a trained "
+            "model, by --model-overrides \"{'lora_base': 'FILE'}\")"
         )
     state: Dict[str, Tensor] = read_checkpoint(path)["model"]
     refuse_partial(f"--lora-base {path}", state)
@@ -197,7 +196,7 @@ def digest_of(state: Mapping[str, Tensor]) -> Tensor:
 def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:
     """Write a checkpoint without low-rank matrices that computes the same as an adapted one.
 
-    *base* and *data* are given if they were moved.
+    *base* and *data* are the paths of the base and of the data if these were moved.
 
     Raises:
         UsageError: the checkpoint has no low-rank matrices, a file is missing or the wrong one, or
@@ -206,12 +205,12 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     check_writable(out)
     state = read_checkpoint(path)
     if DIGEST not in state["model"]:
-        raise UsageError(f"{path}: has no low-rank matrices; it needs no merging")
+        raise UsageError(f"{path}: has no low-rank matrices, so it needs no merging")
     moved = {"lora_base": base, "data": data}
     loaded = load(path, overrides={name: value for name, value in moved.items() if value})
     model: nn.Module = loaded.model
     refuse_own_source(out, path, loaded.settings["lora_base"])
-    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # those of the base included
+    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # including those of the base
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, LowRankLinear):
             whole[f"{name}.weight"] = module.merged()

@@ -1,8 +1,8 @@
 """Adapters of the library PEFT: a folder with low-rank matrices and their settings.
 
 The matrices of a module M of the base are ``base_model.model.M.lora_A.weight`` (r, C_in) and
-``base_model.model.M.lora_B.weight`` (C_out, r).  Its weight (C_out, C_in) becomes W + (α / r) B A
-(Hu et al. 2021, arXiv 2106.09685, Eq. 3); the product is transposed for weights (C_in, C_out).
+``base_model.model.M.lora_B.weight`` (C_out, r).  They add (α / r) B A to the weight (C_out, C_in)
+of M (Hu et al. 2021, arXiv 2106.09685, Eq. 3), or its transpose to a weight (C_in, C_out).
 """
 
 import contextlib
@@ -26,19 +26,19 @@ from fairseq_posenc.exchange.reader import Config, ForeignParameters
 CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-#: Entries that may have any value: we read them, or they matter only in training.
+#: Entries that may have any value: we use them, or they matter only in training.
 _INERT = (
     *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
     *("revision", "inference_mode", "r", "lora_alpha", "rank_pattern", "alpha_pattern"),
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     *("lora_dropout", "fan_in_fan_out", "megatron_core", "qalora_group_size", "runtime_config"),
 )
-#: Values of other entries that leave Eq. 3 as it is; values that mean no do so, too.
+#: Values of other entries that do not change Eq. 3; false and empty values do not, either.
 _PLAIN: Mapping[str, Collection[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
 }
-#: Endings of the files that a base has besides its weights.
+#: Suffixes of the files that a base has besides its weights.
 _TEXTS = (".json", ".txt", ".model")
 
 
@@ -56,7 +56,7 @@ class LowRank(NamedTuple):
 
     @property
     def alpha(self) -> float:
-        """α, as a whole number where it is one."""
+        """α, as an int if it is a whole number."""
         alpha = self.scale * self.rank
         return int(alpha) if alpha == int(alpha) else alpha
 
@@ -67,9 +67,9 @@ def write_adapter(
     modules: Mapping[str, Collection[str]],
     entries: Mapping[str, Any],
 ) -> None:
-    """Write an adapter that PEFT loads, with further *entries* of its settings.
+    """Write an adapter that PEFT loads, with further *entries* of adapter_config.json.
 
-    The keys of *matrices* name modules of the base; *modules* lists all by the ends of names.
+    The keys of *matrices* are names of modules; *modules* has the names of all modules by ending.
     """
     safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
     ends = [end for end, names in modules.items() if set(names) & set(matrices)]
@@ -104,10 +104,10 @@ def write_adapter(
 
 
 def read_adapter(folder: str) -> Dict[str, LowRank]:
-    """The matrices of an adapter by the names of modules in the base.
+    """The matrices of an adapter, keyed by the names of modules in the base.
 
     Raises:
-        UsageError: a file is missing or damaged, or the adapter does more than Eq. 3.
+        UsageError: a file is missing or damaged, or the adapter changes more than Eq. 3 does.
     """
     config = _config(folder)
     file = next((f for f in (os.path.join(folder, n) for n in _WEIGHTS) if os.path.isfile(f)), None)
@@ -124,12 +124,12 @@ def read_adapter(folder: str) -> Dict[str, LowRank]:
         refuse_nonfinite(value, name, file)
         parts.setdefault(match[1], {})[match[2]] = value
     if not parts:
-        raise UsageError(f"{file}: holds no matrices")
+        raise UsageError(f"{file}: holds no low-rank matrices")
     return {name: _low_rank(config, file, name, both) for name, both in parts.items()}
 
 
 def _config(folder: str) -> Config:
-    """The settings of an adapter; refuses settings that do more than add matrices."""
+    """The settings of an adapter; refuses an adapter that does more than add matrices."""
     file = os.path.join(folder, CONFIG)
     config = Config(file, read_json_object(file, f"{file}:"))
     config.one_of("peft_type", "", ("LORA",))
@@ -154,7 +154,7 @@ def _low_rank(config: Config, file: str, name: str, both: Mapping[str, Tensor]) 
 
 
 def _of_pattern(config: Config, entry: str, name: str, usual: Any) -> Any:
-    """The value for a module: that of the first key that matches the end of its name."""
+    """The value of the first key that matches the end of module *name*, else *usual*."""
     pattern: Dict[str, Any] = config.get(entry, {})
     try:
         key = next((key for key in pattern if re.match(rf"(.*\.)?({key})$", name)), None)
@@ -167,7 +167,7 @@ def _of_pattern(config: Config, entry: str, name: str, usual: Any) -> Any:
 def merge(adapter: str, base: str, out: str) -> None:
     """Write the base with an adapter merged into its weights, in float32.
 
-    All three are folders.
+    All three arguments are folders.
 
     Raises:
         UsageError: a file cannot be read, or the adapter belongs to another base.
@@ -185,15 +185,15 @@ def merge(adapter: str, base: str, out: str) -> None:
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
-                f"{adapter}: adapts {module}, which {file} lacks; give the base by --peft-base"
+                f"{adapter}: adapts {module}, which {file} lacks; give its own base by --peft-base"
             )
         product = pair.scale * (pair.b.float() @ pair.a.float())
         product = product.t() if transposed else product
         if product.shape != tensors[name].shape:
             sizes = " and ".join(" x ".join(map(str, x.shape)) for x in (product, tensors[name]))
             raise UsageError(
-                f"{adapter}: adapts {module}, whose sizes differ here and in {file} ({sizes}); "
-                "give the base by --peft-base"
+                f"{adapter}: adapts {module}, but sizes differ from those in {file} ({sizes}); "
+                "give the adapter's own base by --peft-base"
             )
         tensors[name] = tensors[name] + product
     for text in Path(base).iterdir():
@@ -204,7 +204,7 @@ def merge(adapter: str, base: str, out: str) -> None:
 
 
 def _weight_of(module: str, tensors: ForeignParameters) -> Optional[str]:
-    """The name of a module's weight; older files leave the first part out."""
+    """The name of a module's weight, without its first part in older files; None if missing."""
     name = f"{module}.weight"
     return next((n for n in (name, name.partition(".")[2]) if n in tensors), None)
 

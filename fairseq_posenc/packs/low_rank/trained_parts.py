@@ -1,8 +1,8 @@
-"""Training a part of a model, and the flag of validation before the first update.
+"""Training of only some parameters of a model, and validation before the first update.
 
-A model that is given another position encoding has most of its parameters already.  Training the
-attention alone leaves all other parameters unchanged, as in arXiv 2408.11382, which gives trained
-translation models other encodings.
+A trained model keeps most of its parameters when it gets another position encoding.  Training only
+the attention leaves all other parameters unchanged, as in arXiv 2408.11382, where trained
+translation models get other encodings.
 """
 
 import re
@@ -33,7 +33,7 @@ def _of_attention(name: str) -> bool:
     return _of_encoding(name) or (layer is not None and in_attention(layer.group(1)))
 
 
-#: For each value of the flag, a function that says by its name whether a parameter is trained.
+#: For each value of ``--train-only``, whether a parameter is trained, as a function of its name.
 PARTS: Dict[str, Callable[[str], bool]] = {
     "all": lambda name: True,
     "attention": _of_attention,
@@ -47,14 +47,14 @@ class TrainingFlags:
 
     train_only: Optional[str] = setting(
         "all",
-        "parts of the model that are trained, {choices}: attention is every attention with its "
-        "layer norm and the position encoding; heads for fine-tuning are trained in any case",
+        "parts of the model to train: {choices}; attention means every attention with its layer "
+        "norm, and the position encoding; heads for fine-tuning are always trained",
         role="training",
         choices=PARTS,
     )
     validate_at_start: Optional[bool] = setting(
         False,
-        "also validate before the first update, to see what another position encoding costs",
+        "also validate before the first update, to see the effect of another position encoding",
         role="training",
     )
 
@@ -64,12 +64,12 @@ def _part(cfg: Options) -> str:
 
 
 def check_parts(completed: Completed) -> None:
-    """Refuse ``--train-only`` where another flag says what is trained."""
+    """Refuse ``--train-only`` with ``--lora-rank``, and ``attention`` for gated units."""
     cfg = completed.cfg
     part, rank = _part(cfg), option(cfg, "lora_rank")
     if part != "all" and rank:
         raise UsageError(
-            f"--train-only {part}: --lora-rank {rank} says what is trained: its matrices, and what "
+            f"--train-only {part}: --lora-rank {rank} trains only its matrices and parameters that "
             "the base lacks; drop one of the two"
         )
     if part == "attention" and option(cfg, "layer") == "gated":
@@ -80,7 +80,7 @@ def check_parts(completed: Completed) -> None:
 
 
 def train_parts(model: nn.Module, cfg: Options) -> None:
-    """Freeze the parameters of a new model that are not among those of ``--train-only``.
+    """Freeze the parameters of a new model that ``--train-only`` does not select.
 
     Parameters that are added later, such as those of a classification head, are trained.
 
@@ -100,9 +100,9 @@ def train_parts(model: nn.Module, cfg: Options) -> None:
 
 
 def validating_first(begin_epoch: Callable[..., Any]) -> Callable[..., Any]:
-    """Validate a model with ``--validate-at-start`` when the first epoch of its training begins.
+    """Wrap *begin_epoch* to validate before the first update with ``--validate-at-start``.
 
-    The log has the result under update 0, in the form of later validations.  Training seeds its
+    The log shows the result as update 0, in the form of later validations.  Training seeds its
     random numbers at each update, so the validation does not change the training.
     """
 

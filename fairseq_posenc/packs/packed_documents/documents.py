@@ -1,8 +1,8 @@
-"""Packed samples, split into documents and joined again.
+"""Splits packed samples into documents, and joins the outputs of documents again.
 
-The documents of a batch become the rows of batches with padding on the right, which a stack
-computes like any others.  So each document has the same output as alone, under every encoding and
-attention, and no tensor has a value for each pair of tokens in a sample.
+The documents of a batch become the rows of new batches with padding on the right, which a stack
+computes like any other batch.  So each document has the same output as if it were alone, with every
+encoding and attention, and no tensor has a value for each pair of tokens in a sample.
 """
 
 import logging
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 FLAG = "--document-mask"
 
 _NO_DOCUMENTS = (
-    f"{FLAG}: no sample of the first %d batches has more than one document, so it changes "
-    "nothing so far; documents end as --position-separators says, by default at </s>, and samples "
-    "hold several with --sample-break-mode none or complete"
+    f"{FLAG}: no sample of the first %d batches has more than one document, so the flag "
+    "has changed nothing so far; documents end at --position-separators (default: </s>), and "
+    "samples can hold several documents with --sample-break-mode none or complete"
 )
-#: The cost of one more batch, as a number of tokens, by type of device: measured on a CPU; on a
-#: GPU, an estimate of the time to start the kernels.
+#: The cost of one more batch, in tokens, for each type of device: measured on a CPU; estimated for
+#: a GPU from the time to start the kernels.
 COST = {"cpu": 64, "cuda": 2048}
 
 
@@ -42,7 +42,7 @@ class DocumentGroup(NamedTuple):
     hidden: Optional[Tensor]  # (N, L), True at padding; None if there is none
 
     def rows(self, x: Tensor) -> Tensor:
-        """The rows (N, L, …) of the samples' *x* (B, S, …)."""
+        """The values (N, L, …) of the group's tokens in *x* (B, S, …)."""
         rows = x.flatten(0, 1).index_select(0, self.places.flatten())
         return rows.view(*self.places.shape, *x.shape[2:])
 
@@ -56,11 +56,11 @@ class Packed(NamedTuple):
 
     tokens: Tensor  # (B, S)
     groups: List[DocumentGroup]
-    back: Tensor  # index of each token in the flattened groups, (B·S); at padding, their length
-    filling: int  # the symbol of padding
+    back: Tensor  # index of each token in the flattened groups, (B·S); at padding, their size
+    filling: int  # id of the padding symbol
 
     def texts(self, group: DocumentGroup) -> Tensor:
-        """The tokens of a group (N, L)."""
+        """The tokens (N, L) of a group, with padding."""
         texts = group.rows(self.tokens)
         return texts if group.hidden is None else texts.masked_fill(group.hidden, self.filling)
 
@@ -85,7 +85,8 @@ class Packed(NamedTuple):
 class DocumentSplitter:
     """Splits the samples of a stack into documents.
 
-    The separators of other rules for positions divide no documents.
+    With a ``--position-ids`` other than ``documents``, documents end at ``</s>``, because
+    ``--position-separators`` are then those of that rule.
 
     Raises:
         UsageError: the dictionary lacks a separator, or the layers are sharded.
@@ -117,12 +118,13 @@ class DocumentSplitter:
     ) -> Optional[Packed]:
         """The documents of a batch, or None if no sample has more than one.
 
-        This reads their lengths from the device.  In a traced graph each sample is one document.
+        The lengths are read from the device.  In a traced graph each sample is one document.
 
         Args:
             tokens: (B, S).
-            training: whether to look for a boundary.
-            original: (B, S), tokens before masking, which can hide separators; by default *tokens*.
+            training: whether to warn if no sample of the first batches has several documents.
+            original: (B, S), the tokens before masking, because masks can hide separators; by
+                default *tokens*.
         """
         if torch.jit.is_tracing():
             return None
@@ -170,14 +172,14 @@ def _packed(tokens: Tensor, starts: np.ndarray, lengths: np.ndarray, filling: in
 
 
 def group_sizes(lengths: np.ndarray, cost: int) -> List[int]:
-    """The number of documents in each group that minimises the cost of padding and groups.
+    """The numbers of documents in groups that minimise the total cost of padding and groups.
 
     >>> group_sizes(np.array([90, 88, 12, 10]), 64)
     [2, 2]
     >>> group_sizes(np.array([90, 88, 60]), 64)
     [3]
 
-    *lengths* (N) are in descending order, and *cost*, that of one more group, is in tokens.
+    *lengths* (N) are in descending order; *cost* is the cost of one more group, in tokens.
     """
     # the least cost of the first n documents, for all n at which the length changes
     ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))

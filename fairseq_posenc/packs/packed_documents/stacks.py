@@ -28,7 +28,7 @@ READS = ("position_separators",)
 _WHY_NOT = {
     "untie_cls": "[CLS] is the first token of a sample, and documents after the first have none",
     "funnel_stages": "[CLS] is not pooled, and documents after the first have none",
-    "memory_length": "a memory holds the tokens before a sample, of any document",
+    "memory_length": "a memory holds the tokens before a sample, whatever their document",
     "cuda_graphs": "the tokens in a cache change where a document begins",
 }
 
@@ -39,10 +39,10 @@ class DocumentFlags:
 
     document_mask: Optional[bool] = setting(
         False,
-        "compute each document of a sample as if it were alone: attention stays within it, and "
-        "positions start again; documents end as --position-separators says",
+        "compute each document of a sample as if it were alone: attention stays in the document, "
+        "whose positions start at 0; documents end at --position-separators",
         role="free",
-        alone="the exported model takes each text for one document",
+        alone="the exported model treats each text as one document",
     )
 
 
@@ -65,15 +65,15 @@ def check_documents(completed: Completed) -> None:
         and option(cfg, "position_separators") is None
     ):
         raise UsageError(
-            f"{FLAG}: --sample-break-mode eos makes a sample of each line, which ends with </s>; "
-            "drop it, or give --sample-break-mode none or complete"
+            f"{FLAG}: --sample-break-mode eos makes a sample of each line, and so of one "
+            "document; drop the flag, or give --sample-break-mode none or complete"
         )
 
 
 register_feature(DocumentFlags, models=["posenc_masked_lm", "posenc_lm"], check=check_documents)
 
 
-#: Key, in the incremental state, of two numbers of tokens: left out of the cache, and seen.
+#: Key in the incremental state of two numbers: tokens left out of the cache, and tokens seen.
 _COLUMNS = "documents"
 Output = Tuple[Tensor, Dict[str, Any]]
 
@@ -82,9 +82,8 @@ Output = Tuple[Tensor, Dict[str, Any]]
 class DocumentDecoder(LanguageModelDecoder):
     """Decoder that computes each document of a sample alone.
 
-    The cache has only the last document of each sample, padded on the left.
-
-    Arguments are those of the base class.
+    The cache holds only the last document of each sample, padded on the left.  Arguments are those
+    of the base class.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -119,7 +118,7 @@ class DocumentDecoder(LanguageModelDecoder):
         return self._apart(compute, packed, not full_context_alignment)
 
     def _apart(self, compute: Callable[..., Output], packed: Packed, causal: bool) -> Output:
-        """The states of all documents, put into the samples."""
+        """Compute the documents of each group, and put their states into the samples."""
         outputs: List[Tensor] = []
         states: List[List[Tensor]] = []
         for group in packed.groups:
@@ -159,15 +158,14 @@ class DocumentDecoder(LanguageModelDecoder):
     NAME,
     of=SentenceEncoder,
     reads=READS,
-    no_matrix="a block has a matrix for each of its documents, of several sizes; give a model that "
-    "was trained without the flag",
+    no_matrix="a sample has an attention matrix for each of its documents; give a model that was "
+    "trained without the flag",
 )
 class DocumentEncoder(SentenceEncoder):
     """Encoder that computes each document of a sample alone.
 
-    It divides the original tokens: masks can hide separators, and random tokens can be separators.
-
-    Arguments are those of the base class.
+    The original tokens decide where documents end, because masks can hide separators, and random
+    tokens can be separators.  Arguments are those of the base class.
     """
 
     reads_original = True

@@ -1,1 +1,1 @@
-"""Ways of pre-training beside masked tokens: ELECTRA, spans, pairs of texts, a mask decoder."""
+"""Further ways of pre-training: ELECTRA, masked spans, pairs of texts, and a mask decoder."""

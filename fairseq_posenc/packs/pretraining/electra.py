@@ -1,7 +1,7 @@
 """Replaced-token detection: a generator and a discriminator, pre-trained in one model.
 
-ELECTRA, Clark et al. 2020, arXiv 2003.10555.  For ``--task masked_lm --criterion
-replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posenc_masked_lm
+ELECTRA, Clark et al. 2020, arXiv 2003.10555.  Pre-train with ``--task masked_lm --criterion
+replaced_token_detection``; fine-tune the discriminator with ``--arch posenc_masked_lm
 --restore-file CHECKPOINT``.
 """
 
@@ -53,19 +53,19 @@ class ElectraFlags:
     generator_size: Optional[float] = setting(
         0.25,
         "channels, heads and feed-forward channels of the generator, as a fraction of the "
-        "discriminator's; both have as many layers",
+        "discriminator's; both have the same number of layers",
         above=0,
         at_most=1,
     )
 
 
 def check_electra(completed: Completed) -> None:
-    """Refuse what the generator or the discriminator cannot have."""
+    """Refuse flags that the generator or the discriminator does not support."""
     cfg = completed.cfg
     if cfg.lm_head == "tied":
         raise UsageError(
-            "--lm-head tied: the generator of ELECTRA has the embeddings of the discriminator, "
-            "which are wider; drop it, or give --arch posenc_masked_lm"
+            "--lm-head tied: the generator of ELECTRA shares the discriminator's embeddings, which "
+            "are wider than its layers; drop it, or give --arch posenc_masked_lm"
         )
     if cfg.mask_decoder_layers:
         raise UsageError(
@@ -90,10 +90,10 @@ ELECTRA: Family = Family(
 
 
 def generator_settings(cfg: Options) -> Options:
-    """The settings of the generator: the discriminator's, in narrower layers (section 3.2).
+    """The settings of the generator: the discriminator's, with narrower layers (section 3.2).
 
     Raises:
-        UsageError: the fraction leaves no whole number of channels.
+        UsageError: the fraction gives no channels, or heads that do not divide the channels.
     """
     small, size = copy.deepcopy(cfg), cfg.generator_size
     small.encoder_attention_heads = max(1, round(cfg.encoder_attention_heads * size))
@@ -101,14 +101,14 @@ def generator_settings(cfg: Options) -> Options:
     small.encoder_ffn_embed_dim = max(1, round(cfg.encoder_ffn_embed_dim * size))
     channels, heads = small.encoder_embed_dim, small.encoder_attention_heads
     if small.kv_heads:
-        # a head of keys serves at least as many heads of queries as in the discriminator
+        # each key head serves at least as many query heads as in the discriminator
         least = Fraction(cfg.encoder_attention_heads, cfg.kv_heads)
         shares = [n for n in range(1, heads + 1) if heads % n == 0]
         small.kv_heads = heads // min((n for n in shares if n >= least), default=heads)
     if channels < 1 or (small.layer != "gated" and channels % heads):
         raise UsageError(
             f"--generator-size {size}: gives {heads} heads and {channels} channels (of "
-            f"--encoder-embed-dim {cfg.encoder_embed_dim}), and heads must divide channels; give "
+            f"--encoder-embed-dim {cfg.encoder_embed_dim}), but heads must divide channels; give "
             "another fraction, such as 0.25"
         )
     return small
@@ -129,7 +129,7 @@ class ReplacedHead(nn.Module):
 
 
 def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
-    """Draw a token (N,) from each softmax(logits), (N, V), without gradient (section 2).
+    """Draw one token from each row of softmax(*logits*), (N, V): (N,), no gradient (section 2).
 
     If *repeatable*, as in validation, every call draws the same tokens.
     """
@@ -138,15 +138,15 @@ def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
         source = torch.Generator(device=logits.device)
         source.manual_seed(0)
     logits = logits.detach().float()
-    # the smallest of exponential variables with rates p is that of token i with probability p_i
+    # of exponential variables with rates p_i, that of token i is the smallest with probability p_i
     return (logits - torch.empty_like(logits).exponential_(generator=source).log()).argmax(dim=-1)
 
 
 @ELECTRA.register
 class ElectraModel(MaskedLMModel):
-    """A discriminator, the encoder, with a generator that replaces tokens of its input.
+    """A discriminator, with a generator that replaces tokens of the discriminator's input.
 
-    Only the generator has a head that predicts tokens, not the encoder.
+    The encoder of the model is the discriminator.  Only the generator has a head for tokens.
     """
 
     family = ELECTRA
@@ -167,20 +167,20 @@ class ElectraModel(MaskedLMModel):
         heads: Optional[Mapping[str, Any]] = None,
         **inputs: Any,
     ) -> Tuple[Tensor, Any]:
-        """Logits of the generator, and of the discriminator on what the generator writes.
+        """Logits of the generator, and of the discriminator for the text with generated tokens.
 
         Args:
             src_tokens: (B, T), starting with [CLS].
             masked_tokens: (B, T), True at tokens that the generator replaces; None for the
                 generator's logits alone.
             heads: unused, since no task adds heads to these models.
-            inputs: see :meth:`.MaskedLMEncoder.forward`; both get the same ``original``, by default
-                *src_tokens*, not what the generator writes.
+            inputs: see :meth:`.MaskedLMEncoder.forward`; generator and discriminator get the same
+                ``original``, by default *src_tokens* without generated tokens.
 
         Returns:
-            logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
-            discriminator reads, (B, T), "replaced": its logits, (B, T)}``; without *masked_tokens*
-            logits (B, T, V).
+            logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": input of
+            the discriminator, (B, T), "replaced": its logits, (B, T)}``; without *masked_tokens*
+            logits (B, T, V) of the generator.
         """
         inputs.setdefault("original", src_tokens)
         logits, extra = self.generator(src_tokens, masked_tokens=masked_tokens, **inputs)
@@ -204,12 +204,12 @@ class ReplacedTokenDetectionConfig(FairseqDataclass):
 
 @register_criterion(CRITERION, dataclass=ReplacedTokenDetectionConfig)
 class ReplacedTokenDetectionCriterion(SummingCriterion):
-    """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
+    """Generator loss (masked LM) plus lambda times discriminator loss (ELECTRA section 2).
 
-    The first is a mean over the masked tokens, the second over all tokens of the text.  Tokens that
-    the generator happens to guess right count as original.  The log has both losses in
-    bits, and the ``accuracy`` of the discriminator over all tokens and its ``recall`` of replaced
-    ones, in percent.
+    The generator's loss is a mean over masked tokens, the discriminator's a mean over all tokens.
+    Tokens that the generator predicts correctly count as original.  The log has both losses in
+    bits, and in percent the ``accuracy`` of the discriminator on all tokens and its ``recall`` of
+    replaced tokens.
 
     Raises:
         UsageError: the weight is negative or not finite.
@@ -235,7 +235,7 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
         logits, extra = model(**sample["net_input"], masked_tokens=masked)
         if "replaced" not in (extra or {}):
             raise UsageError(
-                f"--criterion {CRITERION}: needs a model with a generator, for example --arch "
+                f"--criterion {CRITERION}: needs a model with a generator; give for example --arch "
                 "roformer_electra_base"
             )
         generator = F.cross_entropy(logits.float(), target[masked], reduction="sum")

@@ -1,4 +1,4 @@
-"""Heads of pre-training, for the relation of two texts and for span boundaries, and their losses.
+"""Pre-training heads for the relation of two texts and for span boundaries, and their losses.
 
 BERT, Devlin et al., arXiv 1810.04805, section 3.1; ALBERT, Lan et al., arXiv 1909.11942, section
 3.1; SpanBERT, Joshi et al. 2020, arXiv 1907.10529, section 3.2.
@@ -23,29 +23,29 @@ from fairseq_posenc.training.base import Sums
 from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorded
 
 _CLASSIFIERS, _RELATION = "classification_heads", "sentence_relation"
-#: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the
-#: last share it
+#: size and number of the embeddings of positions within a span (section 4.2); tokens at further
+#: positions share the last embedding
 POSITION_SIZE, POSITIONS = 200, 64
 
 
 class ObjectiveHead(StateHead):
     """A head with a loss, for ``--criterion masked_lm_pairs``."""
 
-    #: how the names of its entries in the log begin
+    #: prefix of the names of its entries in the log
     name: ClassVar[str]
-    #: the flag of the task that asks for it
+    #: the flag of the task that adds the head
     flag: ClassVar[str]
-    #: the entry of the log with the number of its predictions
+    #: the entry of the logging output with the number of its predictions
     counted: ClassVar[str]
 
     def inputs(self, sample: Dict[str, Any], masked: Tensor) -> Dict[str, Any]:
-        """What :meth:`read` takes beside the states; *masked* (B, T) are the tokens to predict."""
+        """Inputs of :meth:`read` besides the states; *masked* (B, T) marks tokens to predict."""
         return {}
 
     def loss(
         self, output: Tensor, sample: Dict[str, Any], masked: Tensor
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
-        """What the head adds to the loss summed over masked tokens, and its sums for the log.
+        """The term that the head adds to the summed loss of masked tokens, and sums for the log.
 
         *output* is what :meth:`read` returned.
         """
@@ -61,7 +61,7 @@ class ObjectiveHead(StateHead):
 
 
 class RelationHead(ObjectiveHead):
-    """A classifier of pairs: are the texts as in the corpus?  It reads [CLS]."""
+    """A classifier that predicts from [CLS] whether the texts of a pair are as in the corpus."""
 
     module, counted = f"{_CLASSIFIERS}.{_RELATION}", "nsentences"
 
@@ -70,7 +70,7 @@ class RelationHead(ObjectiveHead):
         model.register_classification_head(_RELATION, num_classes=2)
 
     def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
-        """Logits (B, 2): 0 for a pair as in the text, 1 for any other."""
+        """Logits (B, 2): class 0 for a pair as in the corpus, class 1 for any other."""
         return model.classification_heads[_RELATION](states[-1][:, :1])
 
     def loss(
@@ -84,16 +84,16 @@ class RelationHead(ObjectiveHead):
         return masked.sum() * (total / len(targets)), entries
 
 
-@register_head("nsp", paper="Devlin et al., arXiv 1810.04805", summary="is it the next text?")
+@register_head("nsp", paper="Devlin et al., arXiv 1810.04805", summary="next-sentence prediction")
 class NextSentenceHead(RelationHead):
-    """Whether the second text of a pair follows the first, or is of another document."""
+    """Predicts whether the second text of a pair follows the first, or is of another document."""
 
     name, flag = "nsp", "--pairs nsp"
 
 
-@register_head("sop", paper="Lan et al., arXiv 1909.11942", summary="are they in order?")
+@register_head("sop", paper="Lan et al., arXiv 1909.11942", summary="sentence-order prediction")
 class SentenceOrderHead(RelationHead):
-    """Whether the texts of a pair are in order."""
+    """Predicts whether the texts of a pair are in order."""
 
     name, flag = "sop", "--pairs sop"
 
@@ -113,7 +113,7 @@ class SpanBoundaryHead(ObjectiveHead):
         model.add_module(self.module, head)
 
     def inputs(self, sample: Dict[str, Any], masked: Tensor) -> Dict[str, Any]:
-        """The tokens of spans, which are those to predict."""
+        """``spans``, True at the tokens of spans, which are the tokens to predict."""
         return {"spans": masked}
 
     def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
@@ -124,12 +124,12 @@ class SpanBoundaryHead(ObjectiveHead):
     def loss(
         self, output: Tensor, sample: Dict[str, Any], masked: Tensor
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
-        """The loss summed over the tokens."""
+        """The loss summed over the tokens of spans."""
         total = F.cross_entropy(output.float(), sample["target"][masked], reduction="sum")
         return total, {"sbo_loss": total.detach()}
 
 
-#: In the order in which a task adds them.
+#: All heads with a loss, in the order in which a task adds them.
 OBJECTIVES = (SpanBoundaryHead, NextSentenceHead, SentenceOrderHead)
 PRETRAINING.update({head.module: head.flag.split()[0] for head in OBJECTIVES})
 
@@ -159,7 +159,7 @@ class SpanBoundaryLayers(nn.Module):
 
         Args:
             features: (B, T, C).
-            spans: (B, T), True for tokens of spans, which lie between two tokens that are in none.
+            spans: (B, T), True at tokens of spans; each span lies between two tokens in no span.
             embedding: the embedding of the tokens, (V, E).
         """
         row, column = spans.nonzero(as_tuple=True)
@@ -170,9 +170,9 @@ class SpanBoundaryLayers(nn.Module):
 
 
 def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
-    """The nearest tokens before and after each token that are in none of *spans* (B, T).
+    """The indices of the nearest tokens before and after each token that are in no span.
 
-    Both (B, T) are undefined where there is no such token.
+    *spans* (B, T) is True in spans.  Both results (B, T) are undefined without such a token.
     """
     length = spans.size(1)
     numbers = torch.arange(length, device=spans.device)
@@ -187,8 +187,8 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
 
     Boundaries count with ``--span-boundary-objective``, pairs if the samples are pairs.  The
     log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
-    the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of
-    the pairs.  All losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
+    the boundaries; ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of the
+    pairs; and ``ppl`` of the masked tokens.  Losses are in bits, accuracies in percent.
     """
 
     def __init__(self, cfg: MaskedLmConfig, task: FairseqTask) -> None:
@@ -201,7 +201,7 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
         """The sum of the losses, the number of masked tokens, and the logging output.
 
         The losses of the N masked tokens are summed, and the mean loss of the pairs is multiplied
-        by N.  ``relation`` (B,) in *sample* is 0 for pairs as in the text and 1 for others.
+        by N.  ``relation`` (B,) in *sample* is 0 for pairs as in the corpus and 1 for others.
         """
         masked = sample["target"].ne(self.padding_idx)
         asked = {name: head.inputs(sample, masked) for name, head in self.heads.items()}
@@ -218,7 +218,7 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the losses and accuracies of one or more batches."""
-        metrics.log_derived(  # the first ppl logged counts; fairseq's is of the sum
+        metrics.log_derived(  # the first ppl counts; fairseq would log that of the sum
             "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
         )
         MaskedLMAccuracyCriterion.reduce_metrics(logging_outputs)

@@ -1,8 +1,8 @@
 """DeBERTa's enhanced mask decoder: absolute positions enter where masked tokens are predicted.
 
 He, Liu, Gao, Chen, arXiv 2006.03654, section 3.2, and the released code.  The last of L layers is
-the decoder.  With H, the output of layer L - 1, and a table P of absolute positions, it is applied
-n times,
+the decoder.  With H, the output of layer L - 1, and a table P of absolute positions, the decoder is
+applied n times,
 
     I_1 = H + P,    I_{m+1} = Layer_L(Q = I_m, K = V = H),
 
@@ -54,9 +54,9 @@ def check_mask_decoder(completed: Completed) -> None:
     why = {
         "encoder_layerdrop": "the last layer is the decoder, and must not be dropped",
         "encoder_layers_to_keep": "the last layer is the decoder, and must be kept",
-        "random_positions": "its table counts positions",
-        "causal": "the table counts positions in a text that is seen as a whole",
-        "position_ids": "its table counts positions",
+        "random_positions": "its table is for positions 0, 1, 2 and so on",
+        "causal": "its table is for positions in a text that is seen as a whole",
+        "position_ids": "its table is for positions 0, 1, 2 and so on",
     }
     flag = f"--mask-decoder-layers {cfg.mask_decoder_layers}"
     refuse_one_input(cfg, flag)
@@ -107,7 +107,7 @@ class MaskDecodingEncoder(SentenceEncoder):
         if length > rows:
             raise UsageError(
                 f"a text has {length} tokens, but --mask-decoder-layers has a table of {rows} "
-                "positions; give shorter texts, or train with more --num-positions"
+                "positions; give shorter texts, or train with a larger --num-positions"
             )
         positions = count_positions(False, length, batch.padding, batch.like.device)
         return self.embed_mask_positions(positions)

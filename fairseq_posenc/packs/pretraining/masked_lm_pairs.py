@@ -61,25 +61,25 @@ class MaskedLMPairsConfig(MaskingConfig):
     pairs: ChoiceEnum((NONE, NEXT, ORDER)) = field(  # type: ignore[valid-type]
         default=NONE,
         metadata={
-            "help": "samples are pairs of texts, and the model predicts: nsp, whether the second "
-            "follows the first or is of another document; sop, whether they are in order"
+            "help": "nsp and sop make samples of two texts; the model predicts: nsp, if the second "
+            "text follows the first or is from another document; sop, if the texts are in order"
         },
     )
     unit: Optional[ChoiceEnum((SEGMENT, SENTENCE))] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
-            "help": "the texts of pairs: segment, as many lines as fit; sentence, one line each "
-            "(default: segment)"
+            "help": "texts of a pair: segment, as many lines as fit; sentence, one line for each "
+            "text (default: segment)"
         },
     )
     separator_token: Optional[int] = field(
-        default=None, metadata={"help": "add separator token between the texts of a pair"}
+        default=None, metadata={"help": "id of a separator to add between the texts of a pair"}
     )
     mask_special_tokens: bool = field(
         default=False,
         metadata={
             "help": "with --masking tokens, also mask [CLS] and separators of pairs, as fairseq "
-            "does in any text"
+            "does in all texts"
         },
     )
 
@@ -88,7 +88,7 @@ class MaskedLMPairsConfig(MaskingConfig):
 class MaskedLMPairsTask(MaskedLMTask):
     """``masked_lm`` on running text or on pairs of texts, with dynamic or static masks.
 
-    Blank lines are the ends of documents.  Samples and masks depend on ``--seed``, the epoch and
+    Blank lines end documents.  Samples and masks depend on ``--seed``, the epoch and
     the data alone, not on the number of workers or on where a training was resumed.
     """
 
@@ -106,12 +106,12 @@ class MaskedLMPairsTask(MaskedLMTask):
 
     @property
     def relation(self) -> Optional[str]:
-        """What the model predicts of pairs, ``nsp`` or ``sop``; None if there are no pairs."""
+        """What the model predicts for pairs, ``nsp`` or ``sop``; None if samples are not pairs."""
         return None if self.cfg.pairs == NONE else str(self.cfg.pairs)
 
     @property
     def heads(self) -> List[str]:
-        """The heads that the model needs beside that of masked tokens, by name."""
+        """Names of the heads that the model needs besides the head for masked tokens."""
         spans = ["sbo"] if self.cfg.span_boundary_objective else []
         return spans if self.relation is None else [*spans, self.relation]
 
@@ -121,8 +121,8 @@ class MaskedLMPairsTask(MaskedLMTask):
         """Load a split.
 
         Raises:
-            FileNotFoundError: it does not exist.
-            UsageError: it has no samples of the chosen format.
+            FileNotFoundError: the split does not exist.
+            UsageError: the split has no samples of the chosen format.
         """
         paths = utils.split_paths(self.cfg.data)
         path = os.path.join(paths[(epoch - 1) % len(paths)], split)
@@ -146,7 +146,7 @@ class MaskedLMPairsTask(MaskedLMTask):
         )
 
     def _spared(self) -> List[int]:
-        """Tokens that are not masked because the relation of a pair is read from [CLS]."""
+        """Special tokens of pairs that are not masked, as the relation is read from [CLS]."""
         if self.relation is None or self.cfg.mask_special_tokens:
             return []
         words, separator = self.source_dictionary, self.cfg.separator_token
@@ -168,14 +168,15 @@ class MaskedLMPairsTask(MaskedLMTask):
         """Build the model, with heads for the relation of pairs and the span boundary objective.
 
         Raises:
-            UsageError: it cannot have them, or does not tell the texts of a pair apart.
+            UsageError: the model cannot have these heads, or has segment embeddings that do not
+                tell the texts of a pair apart.
         """
         model = super().build_model(args, from_checkpoint)
         for name in self.heads:
             if not hasattr(model, "add_head"):
                 raise UsageError(
-                    f"{HEADS[name].thing.flag}: --arch {option(args, '_name')} has no head for it; "
-                    "give one of this plug-in, for example --arch bert_a_masked_lm_base"
+                    f"{HEADS[name].thing.flag}: --arch {option(args, '_name')} has no head for "
+                    "this; give one of this plug-in, for example --arch bert_a_masked_lm_base"
                 )
             model.add_head(name)
         if self.relation is None:
@@ -184,11 +185,11 @@ class MaskedLMPairsTask(MaskedLMTask):
         if encoder.num_segments and not model.reads_pairs:
             raise UsageError(
                 f"--num-segments {encoder.num_segments}: both texts of --pairs {self.relation} "
-                "would be in the first segment; give --num-segments 2, and no --segments single"
+                "would be in the first segment; give --num-segments 2, and drop --segments single"
             )
         if not encoder.num_segments:
             logger.info(
-                "--pairs %s: the model has no segment embeddings, only separators tell the texts "
+                "--pairs %s: the model has no segment embeddings, so separators alone tell texts "
                 "apart; BERT has --num-segments 2",
                 self.relation,
             )
@@ -198,29 +199,29 @@ class MaskedLMPairsTask(MaskedLMTask):
         """Build the criterion.
 
         Raises:
-            UsageError: it does not train the heads that this task asks for.
+            UsageError: the criterion does not train the heads that this task adds.
         """
         criterion = super().build_criterion(*args, **kwargs)
         if self.heads and not hasattr(criterion, "heads"):
             raise UsageError(
-                f"--criterion {option(args[0], '_name')}: does not train what "
-                f"{HEADS[self.heads[-1]].thing.flag} asks for; give --criterion {TASK}"
+                f"--criterion {option(args[0], '_name')}: does not train the head "
+                f"of {HEADS[self.heads[-1]].thing.flag}; give --criterion {TASK}"
             )
         return criterion
 
 
 def _unpacked(settings: Options) -> Optional[str]:
-    """Why the documents of a sample cannot be computed as if each was alone, or None."""
+    """Why the documents of a sample cannot be computed as if each were alone, or None."""
     if option(settings, "span_boundary_objective"):
         return (
-            "the token before a span may be of another document; drop it, or "
+            "the token before a span may be from another document; drop it, or "
             "--span-boundary-objective"
         )
     pairs = str(option(settings, "pairs") or NONE)
     return None if pairs == NONE else f"the two texts of --pairs {pairs} are read together; drop it"
 
 
-#: By the settings of the task: are samples pairs, and why can no document be computed alone?
+#: Tells from the task's settings if samples are pairs, and why documents cannot be separated.
 SAMPLES = Samples(lambda settings: str(option(settings, "pairs") or NONE) != NONE, _unpacked)
 
 
@@ -232,7 +233,7 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
         for name in ("unit", "separator_token", "mask_special_tokens"):
             value = option(cfg, name)
             if value not in (None, False):
-                logger.warning("%s %s: no effect with --pairs %s", flag_of(name), value, NONE)
+                logger.warning("%s %s: has no effect with --pairs %s", flag_of(name), value, NONE)
     elif str(cfg.sample_break_mode) not in ("none", "complete_doc"):
         raise UsageError(
             f"--sample-break-mode {cfg.sample_break_mode}: has no effect with --pairs {cfg.pairs}, "

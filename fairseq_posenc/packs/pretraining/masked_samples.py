@@ -1,4 +1,4 @@
-"""Samples with masks, dynamic or static (RoBERTa section 4.1), and the flags of masks."""
+"""Samples with masks, dynamic or static (RoBERTa section 4.1), and the flags of masking."""
 
 import dataclasses
 import logging
@@ -38,7 +38,7 @@ _MASKING = (
     "random_token_prob",
     "freq_weighted_replacement",
 )
-#: fairseq's flags that only masks of single tokens have, with the values that switch them off.
+#: fairseq's flags that apply only to masks of single tokens, with the values that are off.
 _OF_TOKENS = {"mask_multiple_length": 1, "mask_stdev": 0.0, "mask_whole_words": False}
 
 
@@ -49,21 +49,21 @@ class MaskingConfig(MaskedLMConfig):
     static_masks: int = field(
         default=0,
         metadata={
-            "help": "number of different masks of a sample, which epochs use in turn (BERT: 10); "
-            "0 for dynamic masking, a new mask in every epoch",
+            "help": "number of fixed masks of a sample, which epochs use in turn (BERT: 10); 0 for "
+            "dynamic masking, a new mask in every epoch",
             "at_least": 0,
         },
     )
     masking: ChoiceEnum((TOKENS, WORDS, SPANS, PHRASES)) = field(  # type: ignore[valid-type]
         default=TOKENS,
         metadata={
-            "help": "what is masked together: tokens, each alone; words, all pieces of a word; "
-            "spans, up to ten words as in SpanBERT; phrases, those of --phrases, and other words"
+            "help": "units to mask: tokens, single ones; words, all pieces of a word; spans, up to "
+            "ten words as in SpanBERT; phrases, phrases in --phrases and words outside of these"
         },
     )
     phrases: Optional[str] = field(
         default=None,
-        metadata={"help": "text file with a phrase in each line, in the dictionary's symbols"},
+        metadata={"help": "text file with one phrase per line, in symbols of the dictionary"},
     )
     span_boundary_objective: bool = field(
         default=False,
@@ -83,7 +83,7 @@ def check_masking(cfg: MaskingConfig) -> None:
         raise UsageError(
             f"--phrases {cfg.phrases}: has no effect with --masking {cfg.masking}; drop it"
             if cfg.phrases
-            else "--masking phrases: needs --phrases FILE, with a phrase in each line"
+            else "--masking phrases: needs --phrases FILE, with one phrase per line"
         )
     if cfg.span_boundary_objective and cfg.masking != SPANS:
         raise UsageError(
@@ -106,14 +106,14 @@ def _check_shares(cfg: MaskingConfig) -> None:
 class TokenMasks:
     """Masks single tokens, by fairseq's ``MaskTokensDataset``.
 
-    Each token but those *spared* has the same probability to be masked.
+    Each token except those in *spared* has the same probability of being masked.
     """
 
     def __init__(
         self, samples: FairseqDataset, masking: Dict[str, Any], spared: Sequence[int]
     ) -> None:
         self.samples, self.padding, self.spared = samples, masking["pad_idx"], np.array(spared)
-        # apply_mask would return cached samples of the epoch before
+        # apply_mask would return cached samples of the previous epoch
         self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
         self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
 
@@ -133,9 +133,9 @@ class TokenMasks:
 class MaskedSamples(SizedDataset):
     """Samples of running text or pairs, with masks.
 
-    Masks depend on the seed, the epoch and the number of the sample alone.  *samples* have
-    ``relations`` (N,) if they are pairs.  Epochs use *static* masks in turn, or, if *static* is 0,
-    each a new mask; *shards* epochs read the data once.
+    Masks depend only on the seed, the epoch and the index of the sample.  *samples* have
+    ``relations`` (N,) if they are pairs.  Epochs use *static* masks in turn, or new masks if
+    *static* is 0; *shards* epochs read the data once.
     """
 
     def __init__(
@@ -196,11 +196,11 @@ class MaskedSamples(SizedDataset):
         return sizes
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Tokens of samples."""
+        """Numbers of tokens of the samples *indices*."""
         return self.sizes[indices]
 
     def ordered_indices(self) -> np.ndarray:
-        """Samples by length, those of equal length at random by the seed."""
+        """Indices of samples by length; the seed shuffles samples of equal length."""
         with data_utils.numpy_seed(self.seed):
             shuffled = np.random.permutation(len(self))
         return np.lexsort([shuffled, self.sizes])
@@ -211,7 +211,7 @@ class MaskedSamples(SizedDataset):
         return getattr(self.samples, "supports_prefetch", False)
 
     def prefetch(self, indices: Collection[int]) -> None:
-        """Fetch samples."""
+        """Fetch samples in advance."""
         self.samples.prefetch(indices)
 
 
@@ -223,8 +223,9 @@ def masks_of(
     bpe: Optional[Any],
     special: Sequence[int],
 ) -> Union[TokenMasks, UnitMasks]:
-    """The masks of samples; *special* tokens, and in units ``<s>`` and ``</s>``, are never masked.
+    """The masks that ``--masking`` selects for *samples*.
 
+    *special* tokens are never masked; nor are ``<s>`` and ``</s>`` with words, spans or phrases.
     *bpe* are the settings of ``--bpe``, or None.
 
     Raises:
@@ -235,7 +236,7 @@ def masks_of(
         if cfg.mask_whole_words and bpe is None:
             raise UsageError(
                 "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2; or "
-                "give --masking words, which knows the marks of subwords in the dictionary"
+                "give --masking words, which finds words by marks in the dictionary's symbols"
             )
         stock_words = get_whole_word_mask(bpe, dictionary) if cfg.mask_whole_words else None
         masking.update(mask_whole_words=stock_words, mask_idx=mask_idx)
@@ -249,7 +250,7 @@ def masks_of(
 
 
 def _words(masking: str, dictionary: Dictionary, bpe: Optional[Any]) -> Words:
-    """The words that the dictionary marks, or else those that ``--bpe`` knows."""
+    """Find words by marks in the dictionary, else by ``--bpe``; else every token is a word."""
     words = marked_words(dictionary)
     if words is None and hasattr(build_bpe(bpe), "is_beginning_of_word"):
         begins = get_whole_word_mask(bpe, dictionary).bool().numpy()
@@ -257,8 +258,8 @@ def _words(masking: str, dictionary: Dictionary, bpe: Optional[Any]) -> Words:
     if words is None and masking == WORDS:
         raise UsageError(
             "--masking words: no symbols of the dictionary mark words (by \u2581, \u0120, ## or "
-            "@@); give --bpe if it knows them, such as gpt2, or --masking tokens"
+            "@@); give a --bpe that finds words, such as gpt2, or --masking tokens"
         )
     if words is None:
-        logger.info("--masking %s: every token is a word", masking)
+        logger.info("--masking %s: every token counts as a word", masking)
     return words or single_tokens(dictionary)

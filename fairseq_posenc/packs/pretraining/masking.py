@@ -21,8 +21,8 @@ from fairseq_posenc.basics.lines import read_lines
 
 logger = logging.getLogger(__name__)
 
-#: Marks of words in symbols: a prefix of the first piece, a prefix of the others, or a suffix of
-#: all but the last (SentencePiece, byte-level BPE; WordPiece; subword-nmt).
+#: Marks of words in symbols: a prefix of the first piece (SentencePiece, byte-level BPE), a prefix
+#: of all other pieces (WordPiece), or a suffix of all pieces but the last (subword-nmt).
 _BEGIN, _INSIDE, _GOES_ON = ("\u2581", "\u0120"), ("##",), ("@@",)
 _FEWEST = 0.01  # least share of symbols with a mark
 #: The parameter of the lengths of spans, and the longest length, in words (SpanBERT section 3.1).
@@ -30,15 +30,15 @@ GEOMETRIC, LONGEST = 0.2, 10
 
 #: Groups of units to mask together, as pairs of the first unit and the one after the last.
 Groups = List[Tuple[int, int]]
-#: A choice of groups, given which units may be masked (U,), the share to mask, and random numbers.
+#: Chooses groups, given which units may be masked (U,), the share to mask, and a generator.
 Choice = Callable[[np.ndarray, float, np.random.Generator], Groups]
 
 
 class Words(NamedTuple):
-    """Where words begin and go on, as the symbols of a dictionary say."""
+    """Where words begin and continue, for each symbol of a dictionary."""
 
     begins: np.ndarray  # (V,), whether a symbol is the first piece of a word
-    goes_on: np.ndarray  # (V,), whether the next token is of the same word
+    goes_on: np.ndarray  # (V,), whether the next token belongs to the same word
 
     def starts(self, tokens: np.ndarray) -> np.ndarray:
         """Whether each of *tokens* (T,) is the first of a word, (T,)."""
@@ -49,12 +49,12 @@ class Words(NamedTuple):
 
 
 def single_tokens(dictionary: Dictionary) -> Words:
-    """Every token is a word."""
+    """Word boundaries that make every token a word."""
     return Words(np.full(len(dictionary), True), np.full(len(dictionary), False))
 
 
 def marked_words(dictionary: Dictionary) -> Optional[Words]:
-    """The words that the symbols of *dictionary* mark in the usual way; None if they do not."""
+    """The word boundaries that symbols of *dictionary* mark in a usual way, or None."""
     symbols = dictionary.symbols
     counts: Counter = Counter()
     for symbol in symbols[dictionary.nspecial :]:
@@ -74,7 +74,7 @@ def marked_words(dictionary: Dictionary) -> Optional[Words]:
 
 
 class Phrases:
-    """Known sequences of whole words, found from left to right, the longest first."""
+    """Known phrases of whole words; a text is searched from left to right for the longest one."""
 
     def __init__(self, phrases: Iterable[Sequence[int]]) -> None:
         self.known: Dict[int, Set[Tuple[int, ...]]] = {}
@@ -86,9 +86,9 @@ class Phrases:
         }
 
     def join(self, tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Whether each of *tokens* (T,) is the first of a phrase, or of a word outside phrases.
+        """True at each of *tokens* (T,) that begins a phrase, or a word outside phrases.
 
-        *starts* (T,) says which is the first of a word.
+        *starts* (T,) is True at the first token of each word.
         """
         text, joined = tokens.tolist(), starts.copy()
         ends = np.append(starts, True)
@@ -100,7 +100,7 @@ class Phrases:
         return joined
 
     def _longest(self, text: List[int], position: int, ends: np.ndarray) -> int:
-        """Tokens of the longest phrase that begins at *position*, 0 if there is none."""
+        """Number of tokens of the longest phrase that begins at *position*, 0 if none does."""
         known = self.known.get(text[position], set())
         for length in self.lengths.get(text[position], ()):
             end = position + length
@@ -110,30 +110,30 @@ class Phrases:
 
 
 def read_phrases(path: str, dictionary: Dictionary) -> Phrases:
-    """Read a file with a phrase in each line, in the symbols of *dictionary*.
+    """Read a file with one phrase per line, in symbols of *dictionary*.
 
     Phrases with unknown symbols are left out.
 
     Raises:
-        UsageError: there is no such file of text, or no phrase in it has known symbols only.
+        UsageError: the file is missing or not a text, or all phrases have unknown symbols.
     """
     if not os.path.isfile(path):
-        raise UsageError(f"--phrases {path}: no such file; give a text file, a phrase in each line")
+        raise UsageError(f"--phrases {path}: no such file; give a text file, one phrase per line")
     texts = read_lines(path, f"--phrases {path}")
     lines = [line.split() for line in texts if line.strip()]
     phrases = [[dictionary.index(symbol) for symbol in line] for line in lines]
     known = [phrase for phrase in phrases if min(phrase) >= dictionary.nspecial]
     if not known:
         raise UsageError(
-            f"--phrases {path}: has no phrase in the symbols of the dictionary; split it as the "
-            "text was split, into pieces separated by blanks"
+            f"--phrases {path}: has no phrase in the symbols of the dictionary; split it like "
+            "the training text, into symbols separated by blanks"
         )
     logger.info("--phrases %s: %d phrases, %d of them known", path, len(phrases), len(known))
     return Phrases(known)
 
 
 def _rounded(expected: float, draw: np.random.Generator) -> int:
-    """A whole number with this expected value."""
+    """*expected*, rounded at random so that its mean is exact."""
     return int(expected + draw.random())
 
 
@@ -147,8 +147,7 @@ def single_units(maskable: np.ndarray, share: float, draw: np.random.Generator) 
 def span_lengths() -> np.ndarray:
     """The probabilities of lengths from 1 to :data:`LONGEST`.
 
-    They are those of Geo(:data:`GEOMETRIC`), divided by their sum; the mean is 3.8, as in the
-    paper.
+    They follow Geo(:data:`GEOMETRIC`), divided by their sum; the mean is 3.8, as in the paper.
     """
     weights: np.ndarray = (1 - GEOMETRIC) ** np.arange(LONGEST)
     return weights / weights.sum()
@@ -157,9 +156,9 @@ def span_lengths() -> np.ndarray:
 class GeometricSpans:
     """Chooses spans of geometric lengths, with at least one unit between any two.
 
-    The last span may exceed the share.  To keep the expected share exact, a number of units counts
-    as masked before the first span is chosen.  It is drawn like the age in a renewal process.  The
-    lengths of the spans are those of :func:`span_lengths`.
+    The lengths follow :func:`span_lengths`.  The last span may exceed the share to mask.  To keep
+    the expected share exact, a random number of units counts as masked before the first span is
+    chosen; it has the distribution of the age in a renewal process.
     """
 
     def __init__(self) -> None:
@@ -168,7 +167,7 @@ class GeometricSpans:
         self.lengths, self.before = _cumulated(lengths), _cumulated(longer)
 
     def __call__(self, maskable: np.ndarray, share: float, draw: np.random.Generator) -> Groups:
-        """Choose spans; one that is longer than every free stretch is shortened to the longest.
+        """Choose spans; a span longer than every free stretch is shortened to the longest stretch.
 
         The first and the last unit are never masked, because a span lies between two units.
         """
@@ -192,13 +191,12 @@ class GeometricSpans:
 
 
 def _cumulated(weights: np.ndarray) -> np.ndarray:
-    """Cumulated probabilities; the last is 1."""
     total: np.ndarray = np.cumsum(weights)
     return total / total[-1]
 
 
 def _drawn(cumulated: np.ndarray, draw: np.random.Generator) -> int:
-    """An index with these cumulated probabilities."""
+    """Draw an index from these cumulated probabilities."""
     return int(np.searchsorted(cumulated, draw.random(), side="right"))
 
 
@@ -209,10 +207,10 @@ def _stretches(free: np.ndarray, length: int) -> np.ndarray:
 
 
 class UnitMasks:
-    """Masks units of samples; all tokens of a group are masked, replaced or left alone together.
+    """Masks units of samples; the tokens of a group are all masked, replaced or left unchanged.
 
-    Masks depend on the seed, the epoch and the number of the sample alone.  *cfg* has the seed, the
-    share to mask, and the shares to replace or leave alone; *special* tokens are never masked.
+    Masks depend only on the seed, the epoch and the index of the sample.  *cfg* has the seed, the
+    share to mask, and the shares to replace or leave unchanged; *special* tokens are never masked.
     """
 
     def __init__(
@@ -258,7 +256,7 @@ class UnitMasks:
         return torch.from_numpy(source), torch.from_numpy(target)
 
     def _chosen(self, tokens: np.ndarray, draw: np.random.Generator) -> Groups:
-        """Groups of *tokens* (T,) to mask, as pairs of the first token and that after the last."""
+        """Groups of *tokens* (T,) to mask, as pairs of first token and the one after the last."""
         special = self.special[tokens]
         starts = self.words.starts(tokens) | special
         starts[1:] |= special[:-1]

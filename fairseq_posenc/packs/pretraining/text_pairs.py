@@ -1,4 +1,4 @@
-"""Pairs of texts that follow each other in a document, or do not.
+"""Makes pairs of texts that follow each other in a document, or do not.
 
 Next sentence prediction: BERT, Devlin et al., arXiv 1810.04805, section 3.1, in the two formats of
 RoBERTa, Liu et al., arXiv 1907.11692, section 4.2.  Sentence order prediction: ALBERT, Lan et al.,
@@ -25,20 +25,20 @@ _DRAWS = 20  # attempts to draw a line that fits
 
 
 class Documents:
-    """The lines of a text that are not blank, and the documents that blank lines divide them into.
+    """The lines of a text that are not blank, and the documents that blank lines separate.
 
     >>> text = Documents([3, 1, 1, 2, 5, 1])
     >>> text.numbers.tolist(), text.bounds.tolist(), text.before.tolist()
     ([0, 3, 4], [0, 1, 3], [0, 2, 3, 7])
 
     Args:
-        sizes: tokens of every line, ``</s>`` included; that of a blank line is 1.
+        sizes: number of tokens of every line, ``</s>`` included, so 1 for a blank line.
 
     Attributes:
-        numbers: (L,) number of each line in the text.
-        document: (L,) its document.
+        numbers: (L,) index of each line in the text, blank lines included.
+        document: (L,) index of the document of each line.
         bounds: (D + 1,) first line of each document, and L.
-        before: (L + 1,) tokens before each line, without ``</s>``.
+        before: (L + 1,) number of tokens before each line, without ``</s>``.
     """
 
     def __init__(self, sizes: Collection[int]) -> None:
@@ -56,22 +56,23 @@ class Documents:
     def draw_elsewhere(
         self, draw: np.random.Generator, begin: np.ndarray, end: np.ndarray
     ) -> np.ndarray:
-        """Random lines (N,), none of which is from *begin* (N,) up to *end* (N,), exclusive."""
+        """Draw random lines (N,), each outside its range *begin* (N,) to *end* (N,), exclusive."""
         first = draw.integers(0, len(self.numbers) - (end - begin))
         return first + np.where(first >= begin, end - begin, 0)
 
     def nearest(self, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """The lines (N,) nearest to *tokens* (N,) tokens after the start of lines *first*."""
+        """The lines (N,) that start nearest to *tokens* (N,) tokens after the start of *first*."""
         wanted = self.before[first] + tokens
         above = np.searchsorted(self.before, wanted).clip(max=len(self.numbers))
         below = above - 1
         return np.where(wanted - self.before[below] < self.before[above] - wanted, below, above)
 
     def blocks(self, unit: str, longest: int) -> Tuple[np.ndarray, np.ndarray]:
-        """What pairs are made of: lines that follow each other in a document, at least two.
+        """The blocks of two or more consecutive lines of a document that become pairs.
 
         With *unit* ``segment``, a block is as many whole lines as fit into *longest* tokens; with
-        ``sentence``, any two neighbours.  Returns each block's first line and the one after it.
+        ``sentence``, any two neighbours.  Returns the first line of each block, and the line after
+        its last one.
         """
         if unit == SENTENCE:
             first = np.flatnonzero(self.document[:-1] == self.document[1:])
@@ -93,20 +94,20 @@ class Documents:
 
 
 class TextPairs(SizedDataset):
-    """Pairs ``[CLS] a </s> b </s>``; half of them are not as in the text.
+    """Pairs ``[CLS] a </s> b </s>``, half of which are not as in the text.
 
-    Each block of lines gives one pair an epoch: it is divided after a random line.  With ``nsp``,
-    half of the pairs then get lines of another document as their second text, as many as fit; with
-    ``sop``, half are swapped.  Divisions, choices and texts are drawn anew for every epoch and
-    depend on the seed and the epoch alone.  If two lines are too long, the longer one is cut, the
-    first text at its beginning and the second at its end.
+    Each block of lines gives one pair per epoch: it is divided after a random line.  With ``nsp``,
+    half of the pairs then get lines of another document as their second text; with ``sop``, the
+    texts of half of the pairs are swapped.  All random choices are made anew for every epoch and
+    depend only on the seed and the epoch.  If two texts do not fit together, texts longer than half
+    of the room are cut, the first text at its beginning and the second at its end.
 
     Attributes:
         sizes: (N,) tokens of each pair.
         relations: (N,) 0 for a pair as in the text, 1 for any other.
 
     Raises:
-        UsageError: the text has no such pairs, or too few tokens fit.
+        UsageError: the text has no such pairs, or ``--tokens-per-sample`` is too small.
     """
 
     def __init__(
@@ -137,8 +138,8 @@ class TextPairs(SizedDataset):
         flag = f"--pairs {self.relation}"
         if self.relation == NEXT and documents < 2:
             raise UsageError(
-                f"{flag}: {name} has {documents} document, and random texts come from another; "
-                f"divide documents by blank lines, or give --pairs {ORDER}"
+                f"{flag}: {name} has {documents} document, and random texts come from others; "
+                f"separate documents by blank lines, or give --pairs {ORDER}"
             )
         if not len(self.first):
             fit = f" that fit into {self.room} tokens" if self.unit == SEGMENT else ""
@@ -149,7 +150,7 @@ class TextPairs(SizedDataset):
         single = int(np.sum(np.diff(self.text.bounds) == 1))
         logger.info(
             "%s: %d pairs of %ss from %d lines in %d documents, %d of which have one line and "
-            "begin no pair",
+            "give no pair",
             *(name, len(self.first), self.unit, lines, documents, single),
         )
 
@@ -178,11 +179,11 @@ class TextPairs(SizedDataset):
     def _elsewhere(
         self, draw: np.random.Generator, division: np.ndarray
     ) -> Tuple[np.ndarray, np.ndarray]:
-        """Lines of another document for every block.
+        """Draw lines of another document for every block.
 
-        A text is about as long as the one that it replaces, so that the length of a pair does not
-        show whether it is random.  Where a block is full, the text is as long as fits.  A first
-        line that does not fit is drawn again.
+        They are about as long as the text that they replace, so that the length of a pair does not
+        show whether it is random.  Where a block ends before its document does, they are
+        as long as fits.  A first line that does not fit is drawn again.
         """
         text, document = self.text, self.text.document[self.first]
         bounds = text.bounds[document], text.bounds[document + 1]

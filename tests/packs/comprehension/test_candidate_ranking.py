@@ -1,4 +1,4 @@
-"""--task candidate_ranking: the batches, the margin ranking loss, and the files it is made from."""
+"""--task candidate_ranking: its batches, its margin ranking loss, and the files of its data."""
 
 from argparse import Namespace
 

@@ -1,4 +1,4 @@
-"""``from_pretrained`` of models that answer questions by a span of a passage, or by a choice."""
+"""Models from ``from_pretrained`` answer questions with spans of passages, or choose answers."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_answers_are_those_of_prepared_data(loaded, folder_of, tmp_path, thresho
         for answer in reply.best:
             assert passages[number][answer.start :].startswith(answer.text)
     assert model.answer([]) == []
-    alone = model.answer(QUESTIONS[:1])[0].best  # not in a batch
+    alone = model.answer(QUESTIONS[:1])[0].best  # without other questions
     for answer, other in zip(alone, replies[0].best):
         assert (answer.text, answer.start) == (other.text, other.start)
         assert answer.score == pytest.approx(other.score, abs=1e-6)

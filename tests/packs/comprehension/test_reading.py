@@ -1,4 +1,4 @@
-"""Reading: the loss and the best spans of a window, choices, and both tasks by their commands."""
+"""Reading comprehension: span loss, best spans, windows, choices, and the commands."""
 
 import json
 import math
@@ -30,7 +30,7 @@ SHAPE = [
 
 
 def nll(scores, allowed, place):
-    """Minus the log-probability of a place among those allowed, in float64."""
+    """The negative log-probability of position *place* among the *allowed* ones, in float64."""
     return math.log(sum(math.exp(scores[p]) for p in allowed)) - scores[place]
 
 
@@ -64,7 +64,7 @@ def test_the_best_spans_are_those_of_a_search(classified):
     rows = zip(first[0].tolist(), last[0].tolist(), scores[0].tolist())
     for (score, start, end), row in zip(wanted, rows):
         assert row == (start, end, pytest.approx(score))
-    assert torch.isinf(scores[1]).all()  # another window owns what this one sees
+    assert torch.isinf(scores[1]).all()  # all its tokens belong to another window
     expected = logits[:, 0, 2] if classified else logits[:, 0, 0] + logits[:, 0, 1]
     assert torch.allclose(null, expected)
 
@@ -104,7 +104,7 @@ def test_a_question_longer_than_the_window():
     with pytest.raises(UsageError, match="data: question q has 2 tokens, .* --max-positions 5"):
         windows_of(5)
     assert windows_of(5, most=1).cut == 1
-    assert [windows_of(6)[n]["target"] for n in range(3)] == [[0, 0]] * 3  # longer than a window
+    assert [windows_of(6)[n]["target"] for n in range(3)] == [[0, 0]] * 3  # too long an answer
 
 
 def test_choices_that_a_question_does_not_have_take_no_part():
@@ -154,7 +154,7 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Questions on made-up passages, some of them longer than a window, through the command."""
+    """Made-up passages, some longer than a window, with questions, prepared by the command."""
     folder, draw = tmp_path_factory.mktemp("reading"), random.Random(3)
     dictionary("abcdefghijkl?").save(str(folder / "dict.txt"))
     for split, count in (("train", 30), ("valid", 9)):
@@ -197,7 +197,7 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     predictions = json.loads(files[1].read_text())
     (tmp_path / "wrong.json").write_text(json.dumps({**predictions, "q0": 5}))
     refused = posenc("reading", "score", files[0], tmp_path / "wrong.json")
-    assert refused.status and "wrong.json: q0: 5 is no such value" in refused.err
+    assert refused.status and "wrong.json: q0: 5 is no valid value" in refused.err
     assert set(predictions) == {f"{kind}{n}" for kind in "qn" for n in range(9)}
     odds = json.loads((tmp_path / "out" / "na_prob.json").read_text())
     assert all((text == "") == (odds[key] > 0.5) for key, text in predictions.items())
@@ -208,9 +208,9 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     refused = posenc(*prepare, "--train", tmp_path / "wrong.json")
     assert "wrong.json: question q0: " in refused.err and "with --leave-out-wrong" in refused.err
     said = posenc(*prepare, "--train", tmp_path / "wrong.json", "--leave-out-wrong").out
-    assert "wrong.json: 17 questions" in said and "1 not where the file says (left out)" in said
-    # a model whose head has another size starts anew from the rest
+    assert "wrong.json: 17 questions" in said and "1 not at answer_start (left out)" in said
+    # without the classifier the span head has another size, and only the head starts untrained
     usual = [word for word in usual if word not in ("--position-encoding", "rotary")]
     result = train(prepared / "data", tmp_path / "tuned", *usual, "--finetune-from-model", best)
-    assert "left out token_heads.span_head.weight, which is of another size" in result.out
+    assert "left out token_heads.span_head.weight, whose size differs" in result.out
     assert "position encoding rotary" in result.out + result.err

@@ -1,4 +1,4 @@
-"""Reading: tokens and characters, windows, published files, and the published scores."""
+"""Reading comprehension: alignment of tokens and text, windows, published files, and scores."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def by_moses(text):
 
 
 def by_bytes(text):
-    """What a decoder makes of single bytes: characters, or the sign of a wrong one."""
+    """Single bytes as decoded tokens: ASCII characters, and U+FFFD for all other bytes."""
     return [chr(byte) if byte < 128 else "\ufffd" for byte in text.encode()]
 
 
@@ -79,12 +79,12 @@ def test_the_best_answer_over_windows():
     candidates = [
         Candidate(0, 0, 3.0, 9.0),
         Candidate(1, 1, 5.0, 9.0),
-        Candidate(2, 2, 4.0, 1.0),  # the same text as the first, and better
+        Candidate(2, 2, 4.0, 1.0),  # the same text as the first candidate, with a higher score
         Candidate(1, 2, -1.0, 1.0),
     ]
     found = answered(candidates, passage, 2)
     assert [(a.text, a.score, a.start) for a in found.best] == [("bb", 5.0, 3), ("aa", 4.0, 6)]
-    assert found.null_difference == 1.0 - 5.0  # the lowest of all windows, less the best
+    assert found.null_difference == 1.0 - 5.0  # the lowest null score, minus the best span score
     assert found.text(0.0) == "bb" and found.text(-4.5) == ""
     assert found.no_answer_probability == pytest.approx(1 / (1 + math.exp(4)))
     assert answered(candidates, passage, 2, classified=True).null_difference == 1.0
@@ -104,7 +104,7 @@ def test_the_best_answer_over_windows():
         ("squad", "", ["cat"], 0, 0),
         ("squad", "", [], 1, 1),
         ("squad", "cat", [], 0, 0),
-        ("squad", "", ["the", "cat"], 0, 0),  # an answer of an article alone is none
+        ("squad", "", ["the", "cat"], 0, 0),  # answers that are only an article do not count
         ("cmrc", "《红楼梦》", ["红楼梦"], 1, 1),
         ("cmrc", "北京大学", ["北京的大学"], 0, 2 * (2 / 4) * (2 / 5) / (2 / 4 + 2 / 5)),
         ("cmrc", "1998年 May", ["1998年may"], 0, 1),
@@ -128,7 +128,7 @@ def test_scores_of_a_file_and_the_best_threshold():
     found = scores(predictions, answers, RULES["squad"], odds, 0.15)
     assert found["exact"] == 75 and found["best_exact"] == 75
     assert found["best_exact_thresh"] == 0.1
-    # every threshold by itself
+    # the score with each threshold
     each = [scored(predictions[key], right, RULES["squad"]) for key, right in answers.items()]
     for name in ("exact", "f1"):
         tried = [
@@ -140,12 +140,12 @@ def test_scores_of_a_file_and_the_best_threshold():
         ]
         best = best_threshold(each, list(odds.values()), name)
         assert best.score == pytest.approx(25 * max(tried))
-    assert scores({}, answers, RULES["squad"])["exact"] == 0  # not answered is wrong
+    assert scores({}, answers, RULES["squad"])["exact"] == 0  # missing predictions are wrong
 
 
 @pytest.mark.parametrize("prediction", ["", "the", "the.", "wrong"])
 def test_thresholds_count_any_text_as_an_answer(prediction):
-    """SQuAD 2.0's search takes a point from every answer to a question that has none."""
+    """SQuAD 2.0's search subtracts a point for a non-empty text if a question has no answer."""
     each = [scored(prediction, [], RULES["squad"]), scored("x", ["x"], RULES["squad"])]
     best = best_threshold(each, [0.1, 0.2], "exact")
     assert best == ((100.0, 0.2) if not prediction else (50.0, 0.0))
@@ -187,7 +187,7 @@ def test_a_published_file(tmp_path):
         ([asked("q", text=" ")], "question q: answer: its text is empty"),
         ([asked("q", answers=7)], "question q: answers is 7; expected a list"),
         ([asked("q", is_impossible="false")], 'is_impossible is "false"; expected true or false'),
-        ([asked("q\ud83d")], "is not JSON (half of a character, '\\ud83d', after "),
+        ([asked("q\ud83d")], "is not JSON (unpaired surrogate '\\ud83d' after "),
         ([asked(None)], "a question on passage 0 (counted from 0): id is null; expected a text"),
         ([{"id": "q", "question": "Who?"}], "question q: has no answers; give one, or"),
         ([asked("q"), asked("q")], "the id q occurs twice"),

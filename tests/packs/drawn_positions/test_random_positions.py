@@ -1,4 +1,4 @@
-"""--random-positions: what models see in training and in evaluation, and what is refused."""
+"""--random-positions: the positions in training and in evaluation, and refusals."""
 
 from argparse import Namespace
 
@@ -23,7 +23,7 @@ from tests.configuration.test_roles import checkpoint_of
 
 pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
-#: encodings in gated units, whose values have no positions
+#: encodings in gated units, which support no encoding of values
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
 
 
@@ -39,7 +39,7 @@ def test_a_sample_is_sorted_distinct_and_uniform():
         (sample,) = sampler.draw(5, 3, torch.device("cpu"))
         assert sample.diff().gt(0).all() and sample.min() >= 0 and sample.max() < 20
         counts[sample] += 1
-    assert counts.min() > 85 and counts.max() < 165  # 125 each
+    assert counts.min() > 85 and counts.max() < 165  # the mean is 125
 
 
 def test_every_shift_is_drawn_and_differs_between_sequences():
@@ -48,7 +48,7 @@ def test_every_shift_is_drawn_and_differs_between_sequences():
     drawn = sampler.draw(4, 700, torch.device("cpu"))
     assert drawn.shape == (700, 4) and drawn.diff().eq(1).all()
     counts = drawn[:, 0].bincount()
-    assert len(counts) == 7 and counts.min() > 65 and counts.max() < 140  # 100 each
+    assert len(counts) == 7 and counts.min() > 65 and counts.max() < 140  # the mean is 100
     assert drawn.max() < sampler.limit(4) == 10
 
 
@@ -70,7 +70,7 @@ def test_padded_texts_have_the_first_of_a_sample_and_an_untied_cls_position_0(na
 @pytest.mark.parametrize("name", ["sinusoidal", "learned+t5", "learned+transformer_xl"])
 @torch.no_grad()
 def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch):
-    """SHAPE: the vectors that are added move, and terms of distances alone stay the same."""
+    """SHAPE: the added position vectors are shifted, and terms of distances do not change."""
     flags = ("--random-positions", "40", "--position-sampler", "shift")
     model, plain = tiny(name, *flags), tiny(name)
     plain.load_state_dict(model.state_dict())
@@ -88,10 +88,10 @@ def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch)
 @torch.no_grad()
 @pytest.mark.parametrize("name", [*TAKERS, *IN_UNITS, "local:alibi"])
 def test_every_encoding_with_positions_learns_them(name):
-    """In training, a model sees other positions each time; in evaluation, it is the plain model."""
+    """Training draws new positions for every batch; evaluation equals the model without flags."""
     plain, model = tiny(name), tiny(name, "--random-positions", "1000")
     model.load_state_dict(plain.state_dict())
-    for parameter in plain.parameters():  # some begin as zeros
+    for parameter in plain.parameters():  # some are initialised with zeros
         torch.nn.init.normal_(parameter, std=0.5)
     model.load_state_dict(plain.state_dict())
     source, target = sentences(2, 6), sentences(2, 5, seed=1)
@@ -137,7 +137,7 @@ SPREAD = ("--random-positions", "40", "--evaluation-positions", "spread")
 
 @pytest.mark.parametrize("number", [7, 40, 41])
 def test_spread_positions_are_the_means_of_sorted_samples(number):
-    """The i-th of n numbers drawn from 1 … N without replacement has the mean i (N + 1)/(n + 1)."""
+    """The i-th smallest of n numbers drawn from 1 … N without replacement has mean i(N+1)/(n+1)."""
     sampler, sizes = sampler_of("ordered", number), torch.tensor([[1], [3], [7]])
     found = sampler.spread(7, sizes)
     for row, (size,) in zip(found.tolist(), sizes.tolist()):
@@ -153,7 +153,7 @@ def test_spread_positions_are_the_means_of_sorted_samples(number):
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["learned", "rotary", "t5", "tupe+shaw", "transformer_xl", "xpos"])
 def test_spread_positions_of_a_text_depend_on_its_own_length_alone(name):
-    """They depend neither on padding nor on other texts of the batch, and are not just counted."""
+    """They do not depend on padding or other texts, and differ from counted positions."""
     model, plain = tiny(name, *SPREAD), tiny(name)
     plain.load_state_dict(model.state_dict())
     source, target = sentences(2, 7), sentences(2, 6, seed=1)
@@ -174,7 +174,7 @@ def test_lengths_that_do_not_fit_and_spread_positions_with_a_cache_are_refused()
         build("roformer_tiny", "--random-positions", "4").train()(text, None, text)
     model = tiny("learned", *flags).train()
     model(text[:, :4], None, text[:, :4])
-    with pytest.raises(UsageError, match="go up to 1024, and the encoder has 1024"):
+    with pytest.raises(UsageError, match="go up to 1024, but the encoder has 1024"):
         model(text, None, text)
     model = tiny("rotary", *SPREAD)
     with pytest.raises(UsageError, match="--evaluation-positions spread: .* with a cache; for gen"):
@@ -202,7 +202,7 @@ def test_a_shift_leaves_tokens_without_position_at_zero():
 
 
 def spread(number, evaluation="spread"):
-    """A masked language model trained with random positions below *number*."""
+    """The settings of a masked language model with --random-positions *number*."""
     given = ["--random-positions", str(number), "--evaluation-positions", evaluation]
     return parse("roformer_masked_lm_tiny", *given, task="masked_lm")
 
@@ -215,7 +215,7 @@ def test_the_range_of_random_positions_is_part_of_a_model_that_spreads_them():
         apply_overrides(state, overrides, "x.pt")
 
     for cfg in (spread(64), spread(64, "counted")):
-        overridden(cfg, **counted, **other)  # matters in training only
+        overridden(cfg, **counted, **other)  # has an effect only in training
         overridden(cfg, evaluation_positions="spread", random_positions=64)
         with pytest.raises(UsageError, match="random_positions=32: x.pt was trained with 64"):
             overridden(cfg, evaluation_positions="spread", **other)

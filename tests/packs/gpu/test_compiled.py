@@ -1,4 +1,4 @@
-"""``--compile-layers``: no graph breaks, the same numbers, few compilations; refusals."""
+"""``--compile-layers``: no graph breaks, the same outputs, few compilations, and refusals."""
 
 import logging
 from argparse import Namespace
@@ -13,7 +13,7 @@ from fairseq_posenc.packs.gpu import compiled
 
 pytestmark = [
     pytest.mark.properties,
-    pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on"),
+    pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="--compile-layers needs PyTorch 2.4"),
 ]
 SLOW = pytest.mark.slow
 ONE = ["--encoder-layers", "1", "--decoder-layers", "1"]
@@ -25,7 +25,7 @@ SOURCE[1, 5:] = PAD
 
 @pytest.fixture
 def graphs(monkeypatch):
-    """The graphs compiled so far, by a backend that runs them as they are; breaks are errors."""
+    """A list of the compiled graphs, which run without optimisation; graph breaks are errors."""
     found = []
 
     def backend(graph, inputs):
@@ -41,7 +41,7 @@ def graphs(monkeypatch):
 
 
 def compiling(name):
-    """A model that compiles its layers; a copy of one would not."""
+    """A model that compiles its layers; copies of a model would not compile theirs."""
     return tiny.__wrapped__(name, *ONE, "--compile-layers")
 
 
@@ -77,11 +77,11 @@ def test_no_graph_break_and_the_same_numbers(name, graphs):
         assert (one is None) == (other is None)
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    assert graphs  # else nothing was compiled
+    assert graphs  # some were compiled
     counts = []
     got = generate(layers, lambda: counts.append(len(graphs)))
     torch.testing.assert_close(got, generate(eager), rtol=1e-5, atol=1e-5)
-    assert counts[-1] == counts[8]  # from the ninth token on, which doubles the reach of distances
+    assert counts[-1] == counts[8]  # the last compilation is at token 9
     assert not [k for k in layers.state_dict() if "_orig_mod" in k]
 
 

@@ -1,8 +1,8 @@
-"""Recorded decoding steps: what they compute, and that each step repeats the one before.
+"""Recorded decoding steps have the outputs of ordinary steps and repeat the same operations.
 
-Without a GPU nothing is recorded: the step is computed, on the tensors that a recording would have.
-What a recording needs of a step is tested: the same operations, shapes and addresses for every
-token, and no wait of the host.
+Without a GPU nothing is recorded: steps are computed with the tensors that a recording would use.
+The tests check what a recording needs: the same operations, shapes and addresses for every token,
+and a host that never waits.
 """
 
 import copy
@@ -35,13 +35,13 @@ pytestmark = pytest.mark.properties
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    """Steps are done as on a GPU, with room for few tokens, so that caches have to grow."""
+    """Compute steps as on a GPU; caches have room for only 4 tokens, so that they must grow."""
     monkeypatch.setattr(cuda_graphs, "launch_bound", lambda x: not torch.is_grad_enabled())
     monkeypatch.setattr(cuda_graphs, "BLOCK", 4)
 
 
 def prepared(model):
-    """*model* and its copy whose decoder has a recorder."""
+    """*model*, and a copy whose decoder has a recorder."""
     model.eval().make_generation_fast_(need_attn=False)
     other = copy.deepcopy(model)
     other.decoder.steps = cuda_graphs.Recorder(Namespace(), other.decoder)
@@ -53,7 +53,6 @@ RECORDED = [n for n in EVERY_ENCODING + OTHER_LAYERS if not n.startswith(REFUSED
 
 
 def search(models, source):
-    """The tokens and scores of a beam search."""
     generator = SequenceGenerator(models, VOCABULARY, beam_size=3, max_len_b=12)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1)}}
     return [
@@ -75,20 +74,20 @@ GPU = [pytest.param("cuda", room, marks=pytest.mark.gpu) for room in (4, 64)]
 @pytest.mark.parametrize("device, room", [("cpu", 4), *GPU])
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_search_finds_the_same(name, device, room, monkeypatch):
-    """Hypotheses change places, sentences end one after the other, sources are padded."""
+    """Hypotheses are reordered, sentences end at different steps, and sources are padded."""
     monkeypatch.setattr(cuda_graphs, "BLOCK", room)
     plain, recorded = prepared(tiny_in_blocks(name).to(device))
     source = padded_batch()[0].to(device)
-    with torch.inference_mode():  # a mode that later calls need not have
+    with torch.inference_mode():  # later calls are outside of this mode
         same(search([recorded], source), search([plain], source))
-    for other in (source, source.flip(0)):  # with recordings that are there already
+    for other in (source, source.flip(0)):  # these use existing recordings
         same(search([recorded], other), search([plain], other))
     found = recorded.decoder.steps.recordings
     assert found and (device == "cpu" or all(each.graph is not None for each in found))
 
 
 class Called(TorchDispatchMode):
-    """Notes operations, with shapes, numbers, and the addresses of earlier tensors."""
+    """Notes operations with shapes, numbers, and addresses of tensors from before this mode."""
 
     def __init__(self):
         super().__init__()
@@ -98,7 +97,7 @@ class Called(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         self.calls.append((func.__name__, self.noted([args, kwargs])))
         for made in out if isinstance(out, (tuple, list)) else [out]:
-            if torch.is_tensor(made):  # held, so that its place is not used again
+            if torch.is_tensor(made):  # kept, so that its memory is not reused
                 self.made.setdefault(made.untyped_storage().data_ptr(), made)
         return out
 
@@ -175,7 +174,7 @@ def test_recordings_of_searches_that_ended_are_used_again():
 
 @torch.no_grad()
 def test_what_cannot_be_recorded_goes_on_otherwise():
-    """Several tokens at once in the middle, and gradients, for all attentions with keys or sums."""
+    """Steps of several tokens, and steps with gradients, for softmax and linear attention."""
     for arch in ("roformer_base", "performer_base"):
         plain, model = prepared(build(arch, *TINY))
         # hypotheses of one sentence
@@ -209,7 +208,7 @@ def test_weights_over_the_source_are_those_of_a_step():
 
 @torch.no_grad()
 def test_language_models_and_prompts():
-    """Prompts with padding are continued without recordings."""
+    """Prompts with padding are continued without recording."""
     plain, model = prepared(tiny_language_model("rotary"))
     tokens = sentences(3, 9)
     for start, padded in ((1, False), (4, False), (4, True)):

@@ -1,8 +1,8 @@
-"""FlexAttention: logits by distance inside PyTorch's kernel give what the dense bias gives.
+"""FlexAttention: logits by distance in PyTorch's kernel have the same effect as a dense bias.
 
-Without a GPU, PyTorch computes ``flex_attention`` with all pairs, gradients included once its check
-of the device is out of the way; which blocks of keys a GPU would skip is compared with the blocks
-that PyTorch finds from the mask itself.
+Without a GPU, PyTorch computes ``flex_attention`` for all pairs of tokens, with gradients if its
+check of the device is patched.  The blocks of keys that a GPU would skip are compared with the
+blocks that PyTorch derives from the mask.
 """
 
 import pytest
@@ -23,7 +23,7 @@ BY_DISTANCE = [
     for name, entry in ENCODINGS.items()
     if entry.shared is not None and issubclass(entry.shared, DistanceBias)
 ]
-#: its kernel needs heads of 16 channels
+#: the kernel needs heads of at least 16 channels
 FLEX = (
     *("--attention-backend", "flex"),
     *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
@@ -34,7 +34,7 @@ TEXT = (padded_batch()[0], None, padded_batch()[1])
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """PyTorch's kernel as it is computed on a CPU, with gradients."""
+    """Use PyTorch's kernel on the CPU, with gradients."""
     from torch.nn.attention import flex_attention
 
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *tensors: None)
@@ -50,7 +50,7 @@ def pair_of_models(*flags):
 @needs_flex
 @torch.no_grad()
 def test_keys_may_be_others_than_the_queries(on_cpu):
-    """In a mask decoder; its parameters are not near 0 here."""
+    """The model has a mask decoder, and its parameters are far from 0."""
     flags = ["--encoder-attention-heads", "2", "--mask-decoder-layers", "2"]
     ours = masked_language_models.tiny("alibi", *flags, "--attention-backend", "flex")
     dense = masked_language_models.tiny("alibi", *flags)
@@ -82,7 +82,7 @@ def test_a_cache_gives_what_the_full_forward_gives(on_cpu):
 
 
 def largest_kept(model, tokens):
-    """Elements of the largest tensor that a forward keeps for the backward pass."""
+    """The size of the largest tensor that the forward pass saves for the backward pass."""
     sizes = []
 
     def keep(x):

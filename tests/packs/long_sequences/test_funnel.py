@@ -1,4 +1,4 @@
-"""The Funnel encoder: pooling, positions of pooled tokens, padding, and transformers' outputs.
+"""The Funnel Transformer: pooling, positions of pooled tokens, padding; transformers' outputs.
 
 Dai, Lai, Yang, Le, arXiv 2006.03236.
 """
@@ -24,7 +24,7 @@ pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 
 pytestmark = pytest.mark.formulas
 SHAPE = [*SMALL[2:], "--funnel-stages", "2,1,2", "--funnel-decoder-layers", "1"]
-SHAPE += ["--activation-fn", "tanh"]  # in float64, unlike gelu
+SHAPE += ["--activation-fn", "tanh"]  # computed in float64, unlike gelu
 NAMES = ["rotary", "t5", "alibi", "kerple", "transformer_xl", "none", "learned", "rotary+t5"]
 NAMES += ["shaw", "deberta"]
 padded = functools.partial(padded_texts, 14, 9, 2)
@@ -37,7 +37,7 @@ def tiny(encoding, *flags):
 
 
 def by_hand(encoder, tokens):
-    """The states of all tokens, and those of the last stage."""
+    """The hidden states of all tokens, and the hidden states of the last stage."""
     hidden = tokens.eq(PAD)
     x = encoder.begin(tokens)[0].like
     at, layers, start = torch.arange(tokens.size(1)), list(encoder.layers), 0
@@ -101,12 +101,12 @@ def test_texts_of_a_cls_or_padding_alone_and_padding_on_the_left():
 
 
 def halves(weight):
-    """Reorder columns (…, C) from all sines before all cosines to sines and cosines in turn."""
+    """Reorder columns (…, C) from all sines, then all cosines, to alternating sines and cosines."""
     return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
 def from_transformers(state, blocks, layers):
-    """The parameters of transformers by our names."""
+    """transformers' parameters under our names."""
     found = {"embed_tokens.weight": state["embeddings.word_embeddings.weight"]}
     for end in ("weight", "bias"):
         found[f"layernorm_embedding.{end}"] = state[f"embeddings.layer_norm.{end}"]
@@ -153,7 +153,7 @@ def test_states_of_all_stages_are_those_of_transformers():
 
 
 def test_a_funnel_encoder_is_pretrained_and_fine_tuned(corpora, tmp_path):
-    """A preset's number of layers gives way to that of the stages."""
+    """The stages determine the number of layers, whatever the preset has."""
     flags = ["--arch", "transformer_xl_masked_lm_base", "--funnel-stages", "1,1,1"]
     train(corpora.text, tmp_path / "pre", *flags, *SIZES[2:], *MASKED)
     source = ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
@@ -164,4 +164,4 @@ def test_a_funnel_encoder_is_pretrained_and_fine_tuned(corpora, tmp_path):
     before, _ = read(tmp_path / "pre" / "checkpoint_last.pt")
     weights = [f"encoder.sentence_encoder.layers.{i}.fc1.weight" for i in range(5)]
     same = [torch.equal(before[name], after[name]) for name in weights]
-    assert same == [False, False, False, True, True]  # the decoder is not used
+    assert same == [False, False, False, True, True]  # fine-tuning does not use the decoder

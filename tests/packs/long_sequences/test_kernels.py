@@ -1,4 +1,4 @@
-"""BigBird, cosFormer, Linformer and softmax features: what tests over all kernels do not see."""
+"""BigBird, cosFormer, Linformer, softmax features: properties that no general test covers."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ LAYERS["random"] = KERNELS["random"]
     [("reformer", "--reformer-seed", "rotations"), ("random", "--bigbird-seed", "random_blocks")],
 )
 def test_random_numbers_are_those_of_the_checkpoint(kernel, flag, name, tmp_path):
-    """Each layer has its own, every process the same; they are loaded, and never averaged."""
+    """Random numbers differ between layers, not between processes, and are never averaged."""
 
     def numbers(model):
         return [value for key, value in model.state_dict().items() if key.endswith(name)]
@@ -54,14 +54,14 @@ def test_a_checkpoint_may_have_no_random_blocks_but_not_another_number():
     model = tiny("random:rotary")
     state = model.state_dict()
     full = {key: value for key, value in state.items() if "random_blocks" not in key}
-    model.load_state_dict(full, strict=True)  # of a model with full attention
+    model.load_state_dict(full, strict=True)  # as from a model with full attention
     with pytest.raises(UsageError, match="--bigbird-random-blocks 1: .* with 2 .*blocks 2"):
         tiny("random:rotary", "--bigbird-random-blocks", "1").load_state_dict(state)
 
 
 @torch.no_grad()
 def test_bigbird_of_transformers(golden):
-    """The reference uses the random blocks that it was given, and no numbers of ours."""
+    """The reference stores its random blocks, which replace ours here."""
     ref = golden("bigbird")
     x, layer = ref["inputs"]["x"], golden_layer(ref, "bigbird")
     random = ref["inputs"]["random"]
@@ -95,7 +95,7 @@ def test_shared_projections_and_longer_sequences():
     for sharing in SHARING:
         model = masked_lm("none", *LINFORMER, "--linformer-sharing", sharing)
         counts[sharing] = sum(p.numel() for p in model.parameters())
-    one = 5 * 64  # of two layers with four heads
+    one = 5 * 64  # of a model with two layers and four heads
     more = [(2 * 2 * 4 - 1) * one, (2 * 2 - 1) * one, (2 - 1) * one, 0]
     assert [counts[name] - counts["layerwise"] for name in SHARING] == more
     with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):
@@ -104,7 +104,7 @@ def test_shared_projections_and_longer_sequences():
 
 @torch.no_grad()
 def test_outputs_beyond_half_precision_under_autocast():
-    """Under autocast the input is in float32, but the projection after attention is not."""
+    """Under autocast the input is in float32, but the output projection is in float16."""
     skip_without_cpu_kernels(torch.float16)
     layer, x = layer_of("softmax_features", causal=True), torch.randn(B, T, H * D)
     layer.q_proj.weight.mul_(8), layer.k_proj.weight.mul_(8)

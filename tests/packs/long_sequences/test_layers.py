@@ -1,4 +1,4 @@
-"""Linformer, Reformer and mixed chunks against loops in float64, two also against a package."""
+"""Linformer, Reformer and mixed chunks against float64 loops, the first two against packages."""
 
 import copy
 import itertools
@@ -18,7 +18,7 @@ H, D, C = 2, 8, 16
 
 
 def layer_of(attention, encoding="none", heads=H, head_dim=D, longest=4096, dense=False, **flags):
-    """A layer in float64; Reformer computes the products of all pairs, or of those in chunks."""
+    """A layer in float64; with *dense*, Reformer computes products of all pairs of tokens."""
     if attention == "mixed_chunks":
         flags = {"gau_key_size": D, "gau_normaliser": "squared_relu", "gau_chunk": 4, **flags}
         layer = MixedChunkAttention(C, 1, encoding_of(encoding, 1, D, **flags)).double().eval()
@@ -35,7 +35,7 @@ def layer_of(attention, encoding="none", heads=H, head_dim=D, longest=4096, dens
 
 
 def linformer(layer, x, real, causal):
-    """Eq. 7, a head at a time; keys and values are those of the real tokens."""
+    """Eq. 7 with a loop over heads; only real tokens have keys and values."""
     if not real:
         return layer.out_proj(torch.zeros_like(x))
     q, k, v = layer.q_proj(x), layer.k_proj(x[real]), layer.v_proj(x[real])
@@ -53,7 +53,7 @@ def turns(layer, length):
 
 
 def sets_by_hand(layer, x, real):
-    """The tokens that each real token finds in any round; *x* (T, D) is of one head."""
+    """The tokens that each real token can attend to in any round; *x* (T, D) is of one head."""
     found = {m: set() for m in real}
     for rotation in layer.hashing.rotations.double():
         places, counts = {}, {}
@@ -68,7 +68,7 @@ def sets_by_hand(layer, x, real):
 
 
 def reformer(layer, x, real, causal):
-    """Attention to the union of the rounds."""
+    """Attention to the union of the tokens of all rounds."""
     turn, out = turns(layer, len(x)), torch.zeros_like(x)
     q, v = layer.q_proj(x).view(-1, H, D), layer.v_proj(x).view(-1, H, D)
     scale = 1.0 if layer.encoding.options.reformer_released else D**-0.5
@@ -82,7 +82,7 @@ def reformer(layer, x, real, causal):
 
 
 def mixed_chunks(layer, x, real, causal):
-    """The chunks are counted from the first real token."""
+    """Attention in and between chunks, which begin at the first real token."""
     e, turn, out = 2 * C, turns(layer, len(x)), torch.zeros_like(x)
     silu = torch.nn.functional.silu(layer.in_proj(x))
     u, v, z = silu[:, :e], silu[:, e : 2 * e], silu[:, 2 * e :]
@@ -111,7 +111,7 @@ def mixed_chunks(layer, x, real, causal):
 
 
 REFERENCE = {"gau_length": "reference", "gau_reference_length": 9, "gau_offsets": True}
-#: The formula of a sentence, and the settings of a layer.
+#: A reference function for the output of one sentence, and the settings of the layer under test.
 CASES = [
     *((linformer, {"linformer_sharing": sharing}) for sharing in SHARING),
     *((reformer, {"encoding": "rotary", "dense": dense}) for dense in (False, True)),
@@ -124,14 +124,13 @@ every_case = pytest.mark.parametrize("formula, flags", CASES)
 
 
 def paddings(length):
-    """None, and masks of three sentences: padded on the left or right, without and all padding."""
+    """None, and masks for three sentences: one padded (left or right), one not, one all padding."""
     left, right, none = (torch.zeros(length, dtype=torch.bool) for _ in range(3))
     left[: length // 5], right[-(length // 3 + 1) :] = True, True
     return [None, *(torch.stack((each, none, ~none)) for each in (left, right))]
 
 
 def cases_of(formula):
-    """Lengths with directions and paddings."""
     length = 26 if formula is reformer else 11
     directions = [False] if formula is linformer else [False, True]
     return itertools.product([length], directions, paddings(length))
@@ -145,14 +144,14 @@ def test_the_layer_is_its_formula(formula, flags):
         x = torch.randn(3, length, C).double()
         real = [[m for m in range(length) if mask is None or not mask[b, m]] for b in range(3)]
         want = torch.stack([formula(layer, *each, causal) for each in zip(x, real)])
-        got = attended_alone(layer, x, causal, mask)  # zeros at padding, before the last projection
-        # mixed chunks count in float32
+        got = attended_alone(layer, x, causal, mask)  # zeros at padding, then projected
+        # counts of mixed chunks are in float32
         torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
 
 @every_case
 def test_gradients_are_those_of_differences(formula, flags):
-    """In float64, with padding on the left."""
+    """Only with padding on the left; in float64."""
     layer = layer_of(formula.__name__, **flags)
     for length, causal, mask in cases_of(formula):
         if mask is not None and mask[0, 0]:
@@ -167,7 +166,7 @@ def test_gradients_are_those_of_differences(formula, flags):
 @pytest.mark.parametrize("dense", [False, True])
 @torch.no_grad()
 def test_half_precision_of_reformer(dense):
-    """With the same buckets, since rounding alone would move some tokens to others."""
+    """Buckets are fixed, because rounding would move some tokens to other buckets."""
     layer, x = layer_of("reformer", dense=dense, reformer_chunk=32).float(), torch.randn(1, 2048, C)
     buckets = layer.hashing.buckets_of(layer.q_proj(x).view(1, -1, H, D).transpose(1, 2), None)
     layer.hashing.buckets_of = lambda *_: buckets
@@ -241,7 +240,7 @@ def test_the_package_of_reformer(golden, dense):
     torch.testing.assert_close(got, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
 
 
-# --- mixed chunks; tests/test_properties.py compares what the cache gives
+# --- mixed chunks; tests/test_properties.py tests the outputs of their cache
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Segment-level recurrence: what a memory gives, that it has no gradient, and what is refused.
+"""Segment-level recurrence: outputs with a memory, gradients, streams of text, and refusals.
 
 Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.
 """
@@ -70,7 +70,7 @@ def test_segments_with_all_their_past_as_memory_give_the_full_forward(name, size
 
 
 def test_a_memory_takes_the_type_and_the_device_of_what_follows():
-    """Memory of a checkpoint is on the CPU."""
+    """The memory in a checkpoint is on the CPU."""
     memory, inputs = [torch.zeros(1, 3, 2)], [torch.zeros(1, 2, 2, dtype=torch.half, device="meta")]
     (moved,) = moved_on(memory, inputs, length=4)
     assert (moved.shape, moved.dtype, moved.device.type) == ((1, 4, 2), torch.half, "meta")
@@ -88,8 +88,8 @@ def test_no_gradient_flows_into_the_memory(name):
         each(second, memory=memory)[0].pow(2).mean().backward()
     for a, b in zip(model.parameters(), checkpointed.parameters()):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-12, rtol=1e-9)
-    # the table of the embeddings learns nothing of tokens that only the first segment has; the
-    # output layer has a table of its own
+    # embeddings of tokens that occur only in the first segment have no gradient (the output layer
+    # has its own matrix)
     table = model.decoder.embed_tokens.weight.grad
     only_first = sorted(set(first.flatten().tolist()) - set(second.flatten().tolist()))
     assert only_first and not table[only_first].any()
@@ -108,7 +108,7 @@ def test_padding_at_the_end_of_a_stream_changes_no_other_token():
 
 
 def from_transformers(state):
-    """The parameters of transformers by our names; only its feed-forward layers have biases."""
+    """transformers' parameters under our names; its attention has no biases."""
     found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
     for index in range(2):
         old, new = f"layers.{index}.dec_attn.", f"layers.{index}.self_attn."
@@ -130,7 +130,7 @@ def from_transformers(state):
 
 @torch.no_grad()
 def test_states_of_segments_are_those_of_transformers():
-    """The memory is shorter than the text before the last segment."""
+    """The memory is shorter than all segments before the last one."""
     reference = golden.load("transfo_xl_memory")
     flags = ["--position-encoding", "transformer_xl", *shape(2, 16, 24, 2, "decoder")]
     flags += ["--dropout", "0", "--activation-fn", "relu"]
@@ -150,13 +150,13 @@ def test_states_of_segments_are_those_of_transformers():
         torch.testing.assert_close(states, reference["outputs"][key], atol=2e-5, rtol=1e-5)
 
 
-# --- streams of a text, the memory between their batches, and training that goes on with it
+# --- streams of a text, the memory between their batches, and resumed trainings
 
 EOS, ROOM = 2, 4
 
 
 class Lines(list):
-    """A data set of lines with 23 tokens in all, no two of which are equal."""
+    """A data set of lines with 23 tokens in total, all different."""
 
     sizes = np.array([3, 1, 7, 2, 9, 1])
 
@@ -165,7 +165,7 @@ TEXT = Lines(torch.arange(10, 33, dtype=torch.int32).split(Lines.sizes.tolist())
 
 
 def batches(text, rows, workers=1):
-    """All batches of every worker, in order."""
+    """All batches of each worker, in order."""
     streams = Streams(Corpus(text, EOS, PAD, ROOM), rows * workers)
     indices = streams.batches(rows)
     found = [streams.collater([streams[i] for i in batch]) for batch in indices]
@@ -189,7 +189,7 @@ def test_every_token_is_predicted_once_after_the_one_before_it(rows, workers):
             )
             assert torch.equal(source.eq(PAD), target.eq(PAD))
             source, target = source[source != PAD], target[target != PAD]
-            first = int(target[0]) - 10  # a stream: consecutive tokens of the text
+            first = int(target[0]) - 10  # a stream has consecutive tokens of the text
             assert torch.equal(target, whole[1:][first : first + len(target)].long())
             assert torch.equal(source, whole[first : first + len(target)].long())
             seen += target.tolist()
@@ -206,7 +206,7 @@ def test_what_knows_no_memory_and_more_streams_than_tokens_are_refused():
 
 
 def test_batches_read_again_have_the_memory_of_the_first_time():
-    """--amp with --update-freq 2, after an overflow."""
+    """As with --amp and --update-freq 2 after an overflow."""
     carried = Carried()
 
     def read(segment):
@@ -227,7 +227,7 @@ def test_a_batch_that_was_skipped_leaves_no_memory(caplog):
     carried = Carried()
     carried.after(0, ["state"])
     assert carried.before(2) == []
-    assert "segment 2 is read without memory" in caplog.text  # it followed segment 1
+    assert "segment 2 is read without memory" in caplog.text  # segment 1 was not read
 
 
 def iterator(workers=1, worker=0):
@@ -267,7 +267,7 @@ RUN += [*MEMORY, "--batch-size", "4", "--update-freq", "2"]
 
 
 def test_a_resumed_training_goes_on_with_its_memory_bit_for_bit(corpus, tmp_path):
-    """And fairseq-validate repeats the perplexity of the training's validation."""
+    """fairseq-validate also repeats the loss of the training's validation."""
     whole, rest = tmp_path / "whole", tmp_path / "rest"
     usual = [*RUN, "--max-update", "6"]
     losses = train(corpus, whole, *usual, "--save-interval-updates", "4").losses()

@@ -1,4 +1,4 @@
-"""Training a part of a model: low-rank matrices beside a frozen base, or attention alone."""
+"""Training parts of a model: low-rank matrices with a frozen base, or only the attention."""
 
 import shutil
 
@@ -23,7 +23,7 @@ LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A checkpoint of random weights, and its model."""
+    """A model with random weights, and its checkpoint."""
     torch.manual_seed(1)
     model = tiny("rotary")
     path = tmp_path_factory.mktemp("base") / "base.pt"
@@ -38,7 +38,7 @@ def adapted(path, encoding="rotary", *flags):
 def learn(model):
     source, target = padded_batch()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
-    for _ in range(2):  # B is zero at first, and with it the gradient of A
+    for _ in range(2):  # B starts as zero, and so does the gradient of A
         optimizer.zero_grad()
         model(source, None, target)[0].log_softmax(-1)[..., 5].mean().neg().backward()
         optimizer.step()
@@ -106,7 +106,7 @@ def test_a_state_in_half_precision_is_one_of_the_same_base(base, dtype):
 
 
 def test_what_the_base_lacks_is_trained_and_saved(base):
-    """An encoding that is swapped in has parameters of its own."""
+    """The parameters of a new encoding are not in the base."""
     model = adapted(base[1], "t5")
     tables = {name for name in model.state_dict() if "position_bias" in name}
     assert tables and all(dict(model.named_parameters())[name].requires_grad for name in tables)
@@ -115,8 +115,8 @@ def test_what_the_base_lacks_is_trained_and_saved(base):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--lora-layers", "q_proj,query"], "no projection is named 'query'; there are fc1, fc2"),
-        (["--encoder-embed-dim", "16"], "its parameters are not those of this model"),
+        (["--lora-layers", "q_proj,query"], "no projection is named 'query'; choose from fc1, fc2"),
+        (["--encoder-embed-dim", "16"], "its parameters do not fit this model"),
     ],
 )
 def test_mistakes_are_one_line(base, flags, words):
@@ -125,7 +125,7 @@ def test_mistakes_are_one_line(base, flags, words):
 
 
 def test_a_projection_with_two_names_has_one_adapter(tmp_path):
-    """Reformer's queries and keys are one projection."""
+    """In the Reformer, queries and keys share one projection."""
     path, name = tmp_path / "base.pt", "reformer:rotary"
     torch.save({"model": tiny(name).state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
     model = adapted(path, name, "--lora-layers", "q_proj,k_proj")
@@ -159,9 +159,9 @@ def test_matrices_train_resume_merge_and_translate(toy, trained, tmp_path):
     refuses(words, "export", "ctranslate2", checkpoint, tmp_path / "out")
 
 
-# --- a part of a model; the other parameters stay as they are, bit for bit
+# --- --train-only: all other parameters stay the same, bit for bit
 
-#: Encodings without parameters: sinusoids, rotations and biases that are fixed.
+#: Encodings without parameters.
 FIXED = {"none", "nezha", "sinusoidal", "rotary", "xpos", "alibi", "sandwich", "sinusoidal+rotary"}
 
 
@@ -170,7 +170,7 @@ def names(found):
 
 
 def in_attention(found):
-    """Names of the parameters of attentions and of their layer norms, found by their modules."""
+    """Names of the parameters in attention modules and in their layer norms."""
     inside = set()
     for path, module in found.named_modules():
         if isinstance(module, MultiheadAttention) or path.endswith("attn_layer_norm"):
@@ -202,7 +202,7 @@ def test_other_families_have_the_same_parts():
 @pytest.mark.parametrize("encoding", ["rotary", "none,t5"])
 @pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
 def test_recomputed_layers_above_frozen_embeddings_are_trained(encoding, flag):
-    """fairseq's activation checkpointing gives parameters no gradient if no input needs one."""
+    """fairseq's own checkpointing gives a layer no gradients if its inputs need none."""
     part = ("--train-only", "attention")
     plain, again = (language_model(encoding, *part, *more).train() for more in ([], [flag]))
     again.load_state_dict(plain.state_dict())
@@ -220,7 +220,7 @@ FLAGS += ["--max-epoch", "2", "--train-only", "attention", "--position-encoding"
 
 @pytest.fixture(scope="module")
 def swapped(toy, trained, tmp_path_factory):
-    """The folder of a rotary model that is trained on with T5's biases, and its old checkpoint."""
+    """The folder of a rotary model that continues with T5's biases, and its first checkpoint."""
     folder, base = tmp_path_factory.mktemp("swapped"), trained / "checkpoint_last.pt"
     start = ["--finetune-from-model", base, "--validate-at-start", "--save-interval-updates", "6"]
     log = train(toy.separate, folder, *FLAGS, *start)
@@ -233,7 +233,7 @@ def test_the_rest_is_kept_bit_for_bit_and_has_no_state_of_the_optimizer(swapped)
     before, (after, _) = read(base)[0], read(folder / "checkpoint_last.pt")
     changed = {name for name, x in after.items() if not torch.equal(x, before.get(name, x[:0]))}
     trained = {name for name in after if "attn" in name or "position_bias" in name}
-    # a bias of the keys shifts all logits of a query alike
+    # key biases do not matter: they shift all logits of a query equally
     assert {name for name in trained if not name.endswith("k_proj.bias")} <= changed <= trained
     state = read_checkpoint(str(folder / "checkpoint_last.pt"))["last_optimizer_state"]
     sizes = sum(after[name].numel() for name in trained)

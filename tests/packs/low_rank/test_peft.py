@@ -1,6 +1,6 @@
-"""Low-rank matrices as adapters of PEFT, and back: names, numbers, and refusals by name.
+"""Export of low-rank matrices as PEFT adapters, and import: names, outputs, and refusals.
 
-The numbers are compared with W + (α / r) B A by hand, and with PEFT's where it is installed.
+Outputs are compared with W + (α / r) B A by hand and, if it is installed, with PEFT.
 """
 
 import json
@@ -25,7 +25,7 @@ QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
 
 
-#: The projections that are adapted in a row of support.expressed.
+#: By row of support.expressed, the projections to adapt.
 ADAPTED = {
     **{"llama": QV, "grouped": _LLAMA, "share": QV, "neox": "k_proj,q_proj,v_proj,out_proj,fc1"},
     **{"bloom": "k_proj,fc2", "gpt2": "v_proj,out_proj,fc1,fc2", "roberta": "q_proj,fc2"},
@@ -34,7 +34,7 @@ ADAPTED = {
 
 
 def adapt(base, layers, rank=2, alpha=3.0, **settings):
-    """Write adapted.pt beside a checkpoint: random matrices, as training saves them.
+    """Write adapted.pt beside a checkpoint, with random low-rank matrices, as a training does.
 
     Args:
         base: the checkpoint.
@@ -58,7 +58,7 @@ def adapt(base, layers, rank=2, alpha=3.0, **settings):
 
 @torch.no_grad()
 def our_logits(path):
-    """Logits (2, 9, V) of a checkpoint, of the source and the target where there are both."""
+    """Logits (2, 9, V) of a checkpoint for fixed tokens; translation also reads them as targets."""
     model, tokens = loader.load(str(path)).model, _tokens()
     if isinstance(model, FairseqEncoderDecoderModel):
         return model(tokens, torch.tensor([9, 9]), tokens.flip(0))[0]
@@ -67,7 +67,7 @@ def our_logits(path):
 
 @torch.no_grad()
 def their_logits(model):
-    """Such logits of a model of transformers or PEFT, whose symbols have fairseq's numbers."""
+    """Logits for these tokens of a model of transformers or PEFT with fairseq's symbol numbers."""
     tokens = _tokens()
     more = {"decoder_input_ids": tokens.flip(0)} if model.config.is_encoder_decoder else {}
     return model.eval()(input_ids=tokens, **more).logits
@@ -80,14 +80,14 @@ def _tokens():
 
 
 def their_model(transformers, folder):
-    """The whole model in a folder, by the class that its configuration names."""
+    """Load the whole model in a folder with the class that its config.json names."""
     config = json.loads((folder / "config.json").read_text())
     return getattr(transformers, config["architectures"][0]).from_pretrained(folder).float()
 
 
 @torch.no_grad()
 def apply_by_hand(model, folder):
-    """Add (α / r) B A to the weights of a model of transformers, as an adapter says."""
+    """Add an adapter's (α / r) B A to the weights of a model of transformers."""
     from safetensors.torch import load_file
 
     config = json.loads((folder / "adapter_config.json").read_text())
@@ -111,7 +111,7 @@ def apply_by_hand(model, folder):
 
 @pytest.fixture(scope="module")
 def exported(transformers, tmp_path_factory):
-    """Folders with ours/, base/ and adapter/ of a model of ADAPTED, made once."""
+    """A function of a name in ADAPTED that returns a folder with ours/, base/ and adapter/."""
     made = {}
 
     def get(name):
@@ -135,7 +135,7 @@ def close(have, want):
 
 @pytest.mark.parametrize("name", ADAPTED)
 def test_the_matrices_added_by_hand_give_our_logits(name, exported, transformers, tmp_path):
-    """And the adapter comes back merged."""
+    """An import of the adapter merges it with its base."""
     folder, target = exported(name), EXPRESSED[name].target
     files = {path.name for path in (folder / "adapter").iterdir()}
     assert files == {"adapter_config.json", "adapter_model.safetensors"}
@@ -150,7 +150,7 @@ def test_the_matrices_added_by_hand_give_our_logits(name, exported, transformers
 
 @pytest.mark.parametrize("name", ADAPTED)
 def test_peft_reads_what_we_write_and_we_what_it_writes(name, exported, transformers, tmp_path):
-    peft = pytest.importorskip("peft", reason="an extra: the library that reads the adapters")
+    peft = pytest.importorskip("peft", reason="adapters are read with PEFT")
     folder, target = exported(name), EXPRESSED[name].target
     base = their_model(transformers, folder / "base")
     theirs = peft.PeftModel.from_pretrained(base, folder / "adapter")
@@ -200,13 +200,13 @@ def test_what_an_adapter_cannot_hold_is_refused(exported, tmp_path):
 
     refused([f"{adapted}: holds low-rank", str(whole), "--peft-base"], adapted, peft_base=None)
     refused(["no such folder"], adapted, peft_base=tmp_path / "no")
-    words = ["num_key_value_heads is 2 there and 4 in the base", "exported in the same format"]
+    words = ["num_key_value_heads is 2 in it and 4 in the base", "exported in the same format"]
     refused(words, adapted, peft_base=other)
-    refused(["lm_head.weight is not that of the base"], adapted, peft_base=changed)
+    refused(["lm_head.weight differs from the base"], adapted, peft_base=changed)
     refused(["--about x: has no effect on an adapter"], adapted, "--about", "x")
     refused([f"--peft-base {base}", "is a whole model; drop it"], whole)
-    refused(["has no place", "merge-lora"], adapted, format="hf-roformer", peft_base=None)
-    words = ["--lora-layers names decoder.output_projection", "merge"]
+    refused(["format cannot hold", "merge-lora"], adapted, format="hf-roformer", peft_base=None)
+    words = ["--lora-layers selects decoder.output_projection", "merge"]
     refused(words, adapt(moved, "q_proj,output_projection"))
     words = ["--rotary-base 77", "its base with 10000", "merge"]
     refused(words, adapt(moved, "q_proj", rotary_base="77"))
@@ -219,28 +219,28 @@ def test_a_head_that_was_trained_beside_the_matrices_is_refused(exported, tmp_pa
     found = {n: x for n, x in heads["model"].items() if n.startswith("classification_heads")}
     state["model"].update(found)
     write_checkpoint(state, str(tmp_path / "adapted.pt"))
-    words = ["a trained classification_heads.topic.", "beside its matrices", "merge-lora"]
+    words = ["a trained parameter classification_heads.topic.", "beside its matrices", "merge-lora"]
     given = [tmp_path / "adapted.pt", tmp_path / "out", "--peft-base", folder / "base"]
     refuses(words, "export", "hf-roberta", *given)
 
 
 def test_a_base_of_fairseqs_own_is_merged_first(exported, tmp_path):
-    """Such a model does not say its position encoding, so its settings cannot be compared."""
+    """fairseq's models do not record their position encoding, so it cannot be compared."""
     folder = exported("bart")
     state = read_checkpoint(str(folder / "ours" / "checkpoint.pt"))
     state["cfg"]["model"].update(_name="transformer", arch="transformer", position_encoding=None)
     write_checkpoint(state, str(tmp_path / "stock.pt"))
     given = [folder / "ours" / "adapted.pt", tmp_path / "out", "--peft-base", folder / "base"]
-    words = ["its base a transformer", "merge-lora"]
+    words = ["its base is a transformer", "merge-lora"]
     refuses(words, "export", "hf-bart", *given, "--lora-base", tmp_path / "stock.pt")
 
 
 def changed(names, change):
-    """A function that changes the tensors with *names* in their names."""
+    """A function that applies *change* to the tensors whose names contain *names*."""
     return lambda tensors: {n: change(x) if names in n else x for n, x in tensors.items()}
 
 
-#: Entries of adapter_config.json, or a function of the tensors, and words of the refusal.
+#: Entries of adapter_config.json, or a function that changes the tensors; words of the refusal.
 WRONG = {
     "another library": ({"peft_type": "IA3"}, ["peft_type IA3", "LORA"]),
     "rslora": ({"use_rslora": True}, ["use_rslora True is not supported"]),
@@ -256,7 +256,7 @@ WRONG = {
     "nowhere": ({"base_model_name_or_path": None}, ["its base '' is no folder", "--peft-base"]),
     "extra": (lambda t: {**t, "base_model.model.lm_head.weight": t[min(t)]}, ["unexpected tensor"]),
     "half": (lambda t: {n: t[n] for n in t if "lora_A" in n}, ["are not lora_A and lora_B"]),
-    "none": (lambda t: {}, ["holds no matrices"]),
+    "none": (lambda t: {}, ["holds no low-rank matrices"]),
     "nan": (changed("", lambda x: x * float("nan")), ["NaN"]),
     "module": (
         lambda t: {n.replace("self_attn", "attention"): x for n, x in t.items()},
@@ -283,7 +283,7 @@ def test_adapters_that_are_something_else_are_refused(name, exported, tmp_path):
 
 def test_a_base_without_an_adapter_and_a_base_of_another_format(exported, tmp_path):
     folder, out = exported("llama"), tmp_path / "out"
-    words = [f"--peft-base {folder}", "is no adapter"]
+    words = [f"--peft-base {folder}", "is for adapters, but"]
     refuses(words, "import", "hf-llama", folder / "base", out, "--peft-base", folder)
     words = [f"{folder / 'base'}/config.json: model_type is 'llama'", "gpt_neox"]
     refuses(words, "import", "hf-gpt-neox", folder / "adapter", out)

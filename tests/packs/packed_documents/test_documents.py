@@ -1,4 +1,4 @@
-"""--document-mask: each document of a packed sample is computed as if it were alone."""
+"""--document-mask: each document of a packed sample has the same outputs as alone."""
 
 import logging
 from argparse import Namespace
@@ -36,7 +36,7 @@ def masked_model(name, *flags):
 
 
 def packed(make=language_model):
-    """Three samples of several documents, one of them padded, of lengths from 1 to 13."""
+    """Three samples, one of them padded, of several documents with lengths from 1 to 13."""
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randint(4, len(VOCABULARY), (3, 20), generator=generator)
     tokens[:, 0] = EOS if make is language_model else BOS
@@ -46,9 +46,9 @@ def packed(make=language_model):
 
 
 def documents(tokens, make=language_model):
-    """Sample, first place and end of each document, by a loop over the tokens.
+    """Yield the sample, start and end of each document, with a loop over the tokens.
 
-    In language models, whose input is moved by one, </s> begins a document; in others it ends one.
+    </s> is a document's last token or, in the shifted input of a language model, its first one.
     """
     for row, numbers in enumerate(tokens.tolist()):
         real = [place for place, number in enumerate(numbers) if number != PAD]
@@ -75,7 +75,7 @@ CASES += [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join([case[0].__name__, *case[1:]]))
 @torch.no_grad()
 def test_each_document_is_computed_alone(case):
-    """In float64; a few normalisers stay in float32."""
+    """In float64, although a few normalisers are always computed in float32."""
     make, name, *flags = case
     model, plain, tokens = make(name, MASK, *flags).double(), make(name, *flags), packed(make)
     plain.double().load_state_dict(model.state_dict())
@@ -104,7 +104,7 @@ def test_the_cache_holds_the_last_document_alone():
     model, state = language_model("rotary", MASK), {}
     for step in range(1, 18):
         model.decoder(packed()[:1, :step], incremental_state=state)
-    assert model.decoder.cached_length(state) == 3  # from place 14 on
+    assert model.decoder.cached_length(state) == 3  # since position 14
 
 
 @torch.no_grad()
@@ -118,13 +118,13 @@ def test_the_stack_alone_does_not_mix_documents():
 
 @torch.no_grad()
 def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
-    """ELECTRA's discriminator has the documents of the original tokens."""
+    """In ELECTRA's discriminator, the original tokens determine the documents."""
     electra = pytest.importorskip("fairseq_posenc.packs.pretraining.electra")
     flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
     model, tokens = build("posenc_electra", *flags), packed(masked_model)
     monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
     asked = torch.zeros_like(tokens, dtype=torch.bool)
-    asked[0, 2] = True  # in the first document, of six tokens
+    asked[0, 2] = True  # in the first document, which has six tokens
     before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
     tokens[0, 4] = 9
     changed = before.ne(model(tokens, masked_tokens=asked)[1]["replaced"][0])
@@ -145,7 +145,7 @@ def test_documents_may_end_at_empty_lines_and_other_marks(make, ends):
 
 
 def test_masks_and_random_tokens_change_no_document():
-    """A masked </s> ends a document all the same, and a random one does not."""
+    """A masked </s> still ends a document; a random </s> does not."""
     tokens, model = packed(masked_model), masked_model("rotary", MASK)
     asked = tokens.eq(EOS)
     asked[0, 2] = True
@@ -175,20 +175,20 @@ def test_fine_tuning_neither_inherits_nor_takes_the_flag(task):
 
 
 def test_fully_sharded_layers_are_refused(monkeypatch):
-    """Processes would apply a layer as often as they have groups, and wait for each other."""
+    """Layers run once per group of documents, so processes with more groups would wait forever."""
     monkeypatch.setattr(taking_apart, "FullyShardedDataParallel", torch.nn.Module)
     with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
         language_model.__wrapped__("rotary", MASK)
 
 
-# --- through fairseq's commands: the perplexity is that of each document alone
+# --- in fairseq's commands: the perplexity is the same as for separate documents
 
 WHOLE = ["--tokens-per-sample", "60", "--max-target-positions", "128"]
 
 
 @pytest.fixture(scope="module")
 def checkpoint(corpus, once):
-    """A language model after three epochs on samples of several documents, each a line."""
+    """A language model after three epochs on packed samples; each line is a document."""
     flags = ["--position-encoding", "learned+t5", "--document-mask", "--max-epoch", "3"]
     flags += [*WHOLE, "--sample-break-mode", "complete"]
     folder = once("document_mask", lambda folder: train_lm(corpus, folder, "posenc_lm", *flags))
@@ -200,7 +200,7 @@ def checkpoint(corpus, once):
     "packed",
     [
         ["--sample-break-mode", "complete"],
-        # lines are shorter than this context, so each is seen whole
+        # no line is longer than this context
         ["--sample-break-mode", "none", "--context-window", "40"],
     ],
 )
@@ -227,7 +227,7 @@ PACKED = {"document_mask": True, "position_separators": "</s></s>"}
 def test_exports_say_that_a_text_is_one_document(name, package, further, request, tmp_path, capsys):
     pytest.importorskip(package, reason="the format needs it")
     if "--verify" in further:
-        request.getfixturevalue("transformers")  # one that has PyTorch
+        request.getfixturevalue("transformers")  # skips if transformers cannot use PyTorch
     path = trained(tmp_path / "ours", position_encoding="rotary", **PACKED)
     convert("export", name, path, tmp_path / "out", *further)
-    assert "the exported model takes each text for one document" in capsys.readouterr().out
+    assert "the exported model treats each text as one document" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Replaced-token detection: loss, generator, sampling, and what fine-tuning takes."""
+"""Replaced-token detection: loss, generator, sampling, and fine-tuning of the discriminator."""
 
 from argparse import Namespace
 
@@ -41,7 +41,7 @@ def criterion(weight=50.0):
 
 @pytest.mark.parametrize("weight", [0.0, 50.0])
 def test_loss_is_that_of_the_paper(weight):
-    """Section 2, token by token in float64."""
+    """The loss of section 2, with a loop over tokens in float64."""
     model, sample = tiny().double(), batch()
     loss, size, log = criterion(weight)(model, sample)
     masked = sample["target"].ne(PAD)
@@ -68,7 +68,7 @@ def test_loss_is_that_of_the_paper(weight):
 
 
 def test_the_discriminator_does_not_teach_the_generator():
-    """Sampling has no gradient; only the shared embedding learns from both."""
+    """Sampling has no gradient; only the shared embedding has gradients from both models."""
     model, sample = tiny(), batch()
     (criterion(1.0)(model, sample)[0] - criterion(0.0)(model, sample)[0]).backward()
     shared = model.encoder.sentence_encoder.embed_tokens.weight

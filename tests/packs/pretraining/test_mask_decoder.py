@@ -1,4 +1,4 @@
-"""DeBERTa's enhanced mask decoder: formulas, where it is used, and what rules it out.
+"""DeBERTa's enhanced mask decoder: its formulas, which outputs use it, and refusals.
 
 He, Liu, Gao, Chen, arXiv 2006.03654, section 3.2.
 """
@@ -26,7 +26,7 @@ def tiny(encoding, *flags, layers=2, **settings):
 
 
 def applied(layer, x, keys, hidden):
-    """Softmax attention without positions, post-norm, and the feed-forward layers."""
+    """A post-norm layer: softmax attention without positions, and the feed-forward network."""
     places = torch.arange(x.size(1))
     x = layer.self_attn_layer_norm(x + attended(None, layer, x, keys, places, places, hidden))
     return layer.final_layer_norm(x + layer.fc2(F.relu(layer.fc1(x))))
@@ -54,7 +54,7 @@ PRE = "--encoder-normalize-before"
 @pytest.mark.parametrize("flags", [*((name,) for name in ENCODER_ENCODINGS), ("tupe+t5", PRE)])
 @torch.no_grad()
 def test_without_positions_and_once_it_is_bert(flags):
-    """The decoder with P = 0 and n = 1 is the last layer."""
+    """With P = 0 and n = 1, the decoder computes the same as the last layer."""
     model, tokens = tiny(*flags, layers=1), padded()
     model.encoder.sentence_encoder.embed_mask_positions.weight.zero_()
     real = tokens.ne(PAD)

@@ -1,4 +1,4 @@
-"""--task masked_lm_pairs: what a sample is, its masks, and the order of batches."""
+"""--task masked_lm_pairs: samples, masks, the order of batches, and refusals."""
 
 import itertools
 import shutil
@@ -49,7 +49,7 @@ def test_half_of_the_pairs_are_as_in_the_text(relation, unit, separator, data):
             assert row[end : end + len(between)] == between and END not in b
             (a_first, a_last), (b_first, b_last) = ((x[0] - 4, x[-1] - 3) for x in (a, b))
             of_a, of_b = whole(a_first, a_last), whole(b_first, b_last)
-            # cut at the outer ends alone, and only if the pair is too long
+            # a pair is cut only at its outer ends, and only if it is too long
             assert of_a[len(of_a) - len(a) :] == a and of_b[: len(b)] == b
             if len(of_a) + len(of_b) > len(a) + len(b):
                 cut += 1
@@ -116,7 +116,7 @@ def test_static_masks_are_taken_in_turn_and_dynamic_ones_are_new(masks, masking,
 
 
 def test_static_masks_count_readings_of_all_shards(data):
-    """Three epochs read three folders once; the fourth reads the first again, with another mask."""
+    """Epochs 1 to 3 read three folders; epoch 4 reads the first folder with its second mask."""
     task = task_of(":".join([str(data)] * 3), static_masks=3, sample_break_mode="complete")
     epochs = [samples_of(task, epoch, 20) for epoch in (1, 3, 4, 7, 10)]
     assert epochs[0] == epochs[1] == epochs[4] and epochs[0] != epochs[2] != epochs[3] != epochs[0]
@@ -125,7 +125,7 @@ def test_static_masks_count_readings_of_all_shards(data):
 @pytest.mark.parametrize("masking", ["tokens", "spans"])
 @pytest.mark.parametrize("separator", [None, END, 9])
 def test_in_pairs_special_tokens_are_masked_only_if_a_flag_asks_for_it(masking, separator, data):
-    """The relation is read from [CLS]."""
+    """[CLS] must not be masked, because the relation is predicted from it."""
     flags = {"pairs": "sop", "masking": masking, "mask_prob": 0.3, "separator_token": separator}
     task = task_of(data, **flags)
     samples = samples_of(task)

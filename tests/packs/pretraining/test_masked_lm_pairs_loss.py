@@ -1,4 +1,4 @@
-"""--task masked_lm_pairs: the losses of tokens, pairs and spans, and trainings by command.
+"""--task masked_lm_pairs: the losses of tokens, pairs and spans, and trainings.
 
 The span boundary objective is SpanBERT's, arXiv 1907.10529, section 3.2.
 """
@@ -49,7 +49,7 @@ def batch_of(count, length):
 @pytest.mark.parametrize("relation", ["nsp", "sop"])
 def test_the_loss_is_the_mean_of_tokens_plus_that_of_pairs(relation):
     model, ours = with_head(relation, *READS_PAIRS), criterion(relation)
-    outputs, tokens, pairs = [], [], []  # nats, and whether the prediction is right
+    outputs, tokens, pairs = [], [], []  # nats, and whether the prediction is correct
     for sample in (batch_of(5, 9), batch_of(3, 12)):
         loss, size, output = ours(model, sample)
         outputs.append(output)
@@ -143,8 +143,8 @@ def spans():
 
 
 def test_the_loss_of_spans_is_that_of_the_paper(monkeypatch):
-    """Section 3.2, token by token in float64; no dropout."""
-    monkeypatch.setattr(heads, "POSITIONS", 3)  # the fourth token has the third's
+    """Section 3.2 with a loop over tokens, in float64, without dropout."""
+    monkeypatch.setattr(heads, "POSITIONS", 3)  # so tokens 3 and 4 of a span share a vector
     model, sample = with_head("sbo"), spans()
     loss, size, output = criterion("sbo")(model, sample)
     model.double()

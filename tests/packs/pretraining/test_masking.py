@@ -1,4 +1,4 @@
-"""Masks of words, phrases and spans, and what is refused."""
+"""Masks of words, phrases and spans, and refusals."""
 
 from argparse import Namespace
 
@@ -25,7 +25,7 @@ from tests.packs.pretraining import text_pairs
 from tests.packs.pretraining.text_pairs import CLS, END, PAD
 
 pytestmark = pytest.mark.properties
-#: six words of up to three pieces, as each tool marks them
+#: five words of up to three pieces, with the marks of each tool
 MARKED = {
     "sentencepiece": "▁the ▁ho use s ▁is ▁blue ▁to day",
     "byte-bpe": "Ġthe Ġho use s Ġis Ġblue Ġto day",
@@ -38,7 +38,7 @@ STARTS = [True, True, False, False, True, True, True, False]
 @pytest.mark.parametrize("tool", MARKED)
 def test_words_are_those_that_the_dictionary_marks(tool):
     pieces = MARKED[tool].split()
-    dictionary = dictionary_of([*pieces, "▁", "##", "@@"])  # marks alone are symbols
+    dictionary = dictionary_of([*pieces, "▁", "##", "@@"])  # a mark alone is an ordinary symbol
     tokens = np.array([dictionary.index(piece) for piece in pieces])
     assert marked_words(dictionary).starts(tokens).tolist() == STARTS
 
@@ -47,13 +47,13 @@ def test_a_dictionary_of_words_or_numbers_marks_none():
     for symbols in ("a b c".split(), [str(n) for n in range(99)], []):
         assert marked_words(dictionary_of(symbols)) is None
     many = [f"w{number}" for number in range(300)]
-    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one in 300 is a word
+    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one of 300 is an ordinary word
 
 
 def test_the_longest_phrase_of_whole_words_is_joined():
     phrases = Phrases([[5, 6], [5, 6, 7, 8], [8, 9], [6, 7, 8]])
     tokens, starts = np.array([5, 6, 7, 8, 9, 5, 6, 7, 6, 7]), np.full(10, True)
-    # without words of several tokens; 7 8 is a word, with which 5 6 7 8 ends; 7 8 9 is a word
+    # three cases: each token is a word; 7 8 (the end of 5 6 7 8) is a word; 7 8 9 is a word
     for inside, first in ((None, [0, 4]), (3, [0, 4]), (4, [0, 2])):
         starts[inside or []] = False
         assert np.flatnonzero(phrases.join(tokens, starts)).tolist() == [*first, 5, 7, 8, 9]
@@ -74,7 +74,7 @@ def test_phrases_are_read_in_the_symbols_of_the_dictionary(tmp_path):
 
 
 def test_lengths_of_spans_are_geometric_up_to_ten_and_the_share_is_exact():
-    """SpanBERT section 3.1: Geo(0.2), at most 10, of which the mean is 3.8."""
+    """SpanBERT section 3.1: Geo(0.2) up to 10, which has the mean 3.8."""
     expected = np.array([0.2 * 0.8 ** (n - 1) for n in range(1, 11)])
     expected /= expected.sum()
     np.testing.assert_allclose(span_lengths(), expected)
@@ -118,7 +118,7 @@ def task_of(data, **flags):
 
 
 def samples_of(task):
-    """Texts, inputs and targets."""
+    """Yield the original tokens, the input and the target of each sample."""
     samples = text_pairs.samples_of(task)
     for original, (source, target, _) in zip(text_pairs.originals(samples), samples):
         yield map(np.array, (original, source, target))
@@ -150,7 +150,7 @@ def test_words_and_phrases_are_masked_whole_and_special_tokens_never(masking, da
                     overlaps = n >= 2 and original[n - 1] == original[n - 2] + 20
                     assert overlaps or asked[n : n + 3].all() or not asked[n : n + 3].any()
         for start, end in runs(asked) if masking == "spans" else ():
-            assert start > 0 and end < len(original)  # a token on both sides
+            assert start > 0 and end < len(original)  # with a token before and after
             kept = (source == original)[start:end].all()
             fates.append(0 if (source == task.mask_idx)[start:end].all() else 1 if kept else 2)
             assert fates[-1] < 2 or (source != task.mask_idx)[start:end].all()
@@ -162,7 +162,7 @@ def test_words_and_phrases_are_masked_whole_and_special_tokens_never(masking, da
 
 
 def test_beginnings_of_words_may_be_those_of_bpe(data, monkeypatch):
-    """GPT-2's symbols are numbers, which mark nothing."""
+    """GPT-2's symbols are numbers without marks of words."""
     begins = (torch.arange(70) % 2).byte()
     bpe = Namespace(is_beginning_of_word=None)
     monkeypatch.setattr(masked_samples, "build_bpe", lambda flags: bpe if flags else None)

@@ -1,4 +1,4 @@
-"""Lines whose tokens say which line they are, and tasks on them; by ``pytest_plugins``."""
+"""Text whose tokens encode line numbers, and its tasks; a module for ``pytest_plugins``."""
 
 import random
 
@@ -16,7 +16,7 @@ LONGEST = 24
 
 
 def text(documents=60):
-    """Lines, in which every token is 4 plus the number of the line, and the document of each."""
+    """Lines whose tokens are all 4 plus the line's number, and the document of each line."""
     draw, lines, document_of = random.Random(5), [[END], [END]], {}
     for document in range(documents):
         for _ in range(draw.choice([1, 2, 3, 5, 9])):
@@ -54,7 +54,7 @@ def task_of(data, **flags):
 
 
 def samples_of(task, epoch=1, count=10**6):
-    """Inputs, targets and relations of samples in an epoch."""
+    """The input, target and relation of each sample in an epoch."""
     samples = task.dataset("train")
     samples.set_epoch(epoch)
     found = (samples[number] for number in range(min(count, len(samples))))
