@@ -16,7 +16,7 @@ from fairseq_posenc.cli.command import (
 )
 from fairseq_posenc.serving.model_folder import EXPORT, ModelFolder, Search, read_model_folder
 from fairseq_posenc.serving.preparation import TOKENIZERS, Text
-from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.subwords import RAW, SUBWORDS, check_subword_file
 
 if TYPE_CHECKING:
     from fairseq_posenc.exchange.formats import Report
@@ -45,12 +45,7 @@ def text_from(args: argparse.Namespace) -> Text:
     given = Text(**{name: value for name, value in vars(args).items() if name in Text._fields})
     if args.text_of is not None:
         return _packed(args.text_of, given)
-    if (SUBWORD_FILES[given.subwords] is None) != (given.subword_file is None):
-        with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
-        raise UsageError(
-            f"--subwords {given.subwords}: {', '.join(with_file)} need --subword-file, and no "
-            "others accept it; add or drop it"
-        )
+    check_subword_file(given.subwords, given.subword_file)
     if given.dash_splits and given.tokenizer != "moses":
         raise UsageError("--dash-splits: has no effect without --tokenizer moses; drop it")
     if given.subwords in RAW and (given.tokenizer, given.lowercase) != ("none", False):

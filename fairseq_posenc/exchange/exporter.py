@@ -20,7 +20,7 @@ from fairseq_posenc.models.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS
 from fairseq_posenc.serving.card import write_card
 from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder
 from fairseq_posenc.serving.preparation import Text
-from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.subwords import SUBWORDS, check_subword_file
 
 HEAD = Flag(
     "head",
@@ -218,9 +218,6 @@ def subwords_of(wanted: Wanted) -> Optional[Subwords]:
         return Subwords(model.text, *(None if n is None else model.file(n) for n in names))
     if kind is None and file is None:
         return None
-    if kind is None or (SUBWORD_FILES[kind] is None) != (file is None):
-        raise UsageError(
-            f"--subword-file {file}: --subwords subword-nmt, sentencepiece and "
-            f"transformers need this flag, and other kinds do not take it; --subwords is {kind}"
-        )
+    kind = kind or "none"
+    check_subword_file(kind, file)
     return Subwords(Text(subwords=kind, subword_file=file), file, file)

@@ -37,7 +37,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
 from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
 from fairseq_posenc.serving.preparation import TOKENIZERS, Text
-from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.subwords import SUBWORDS, WITH_FILE
 
 #: The version of the format; it increases if older readers would misread a folder.
 FORMAT = 1
@@ -289,6 +289,6 @@ def _check_text(text: Text, shown: str) -> None:
             raise UsageError(
                 f"{shown}: {SETTINGS} has {name} {value!r}; it must be {' or '.join(known)}"
             )
-    if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
+    if (text.subwords in WITH_FILE) != (text.subword_file is not None):
         named = f"subwords {text.subwords!r} and subword_file {text.subword_file!r}"
         raise UsageError(f"{shown}: {SETTINGS} has {named}, which contradict each other")

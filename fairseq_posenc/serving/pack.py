@@ -126,11 +126,11 @@ def _complete(text: Text, data: str, task: str, state: Checkpoint) -> Text:
             "--source-lang and --target-lang"
         )
     other = text.target_subword_file
-    with_file = [kind for kind, file in SUBWORD_FILES.items() if file not in (None, "tokenizer")]
-    if other is not None and (text.subwords not in with_file or task != "translation"):
+    with_two = [kind for kind, file in SUBWORD_FILES.items() if file not in (None, "tokenizer")]
+    if other is not None and (text.subwords not in with_two or task != "translation"):
         raise UsageError(
             f"--target-subword-file {other}: is only for translation with --subwords "
-            f"{' or '.join(with_file)}; drop it"
+            f"{' or '.join(with_two)}; drop it"
         )
     text = text._replace(source_lang=source, target_lang=target, subword_file=name)
     return text if other is None else text._replace(target_subword_file=f"target.{name}")

@@ -189,5 +189,15 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
     "transformers": "tokenizer",
 }
 SUBWORDS = tuple(SUBWORD_FILES)
+WITH_FILE = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
 #: The kinds that split a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")
+
+
+def check_subword_file(kind: str, file: Optional[str]) -> None:
+    """Refuse subwords of a *kind* without the *file* that they need, or with one they ignore."""
+    if (kind in WITH_FILE) != (file is not None):
+        raise UsageError(
+            f"--subwords {kind}: {', '.join(WITH_FILE)} need --subword-file, and no others accept "
+            "it; add or drop it"
+        )

@@ -324,8 +324,9 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
 def test_contradictory_flags_are_refused(tmp_path):
     path = checkpoint_of(tmp_path / "ours", "bart")
     arguments = ("export", "hf-bart", path, tmp_path / "out")
-    refuses(["--subword-file x: --subwords subword-nmt"], *arguments, "--subword-file", "x")
-    refuses(["--subwords is subword-nmt"], *arguments, "--subwords", "subword-nmt")
+    words = ["--subwords none", "need --subword-file, and no others"]
+    refuses(words, *arguments, "--subword-file", "x")
+    refuses(["--subwords subword-nmt", words[1]], *arguments, "--subwords", "subword-nmt")
     folder = ("--text-of", tmp_path)
     refuses(["give it without --subwords"], *arguments, *folder, "--subwords", "none")
     refuses([f"--text-of {tmp_path}: its model.json cannot be read"], *arguments, *folder)
