@@ -52,8 +52,8 @@ def overall(study: Study, found: Comparisons, intervals: bool = True) -> Table:
             columns.update(_against(comparison, order, study.baseline))
     told = "Mean (95 % interval by Student's t)" if intervals else "Mean ± standard deviation"
     caption = (
-        f"{told} over the seeds, by {study.measures[0].label}; the best mean is bold. Systems that "
-        "share a letter are not separable."
+        f"{told} over the seeds, in the order of {study.measures[0].label}; the best mean is bold. "
+        "Systems that share a letter are not separable."
     )
     if study.missing():
         caption += " Where seeds are missing, compare letters, not means."
