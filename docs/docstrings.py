@@ -13,13 +13,13 @@ EXAMPLE = re.compile(r"(?:^ *>>> .*\n?(?:^ *\S.*\n?)*)+", re.MULTILINE)
 
 
 def fenced(found: "re.Match[str]") -> str:
-    """A code block of an example and its output, which ends at the next empty line."""
+    """A fenced code block with the example and its output up to the next empty line."""
     indent = re.match(" *", found[0])[0]
     return f"\n{indent}```pycon\n{found[0].rstrip()}\n{indent}```\n"
 
 
 def markdown_table(found: "re.Match[str]") -> str:
-    """A reStructuredText table in Markdown; a line without a first cell continues the row above."""
+    """A reStructuredText table in Markdown; a line with no first cell continues the row above."""
     starts = [column.start() for column in re.finditer("=+", found[1])]
     rows: List[List[str]] = []
     for line in (found[2] + found[3]).splitlines():

@@ -1,8 +1,8 @@
-"""Tables of flags, presets, formats and commands, read from the registries while the site is built.
+"""Tables of flags, presets, formats and commands, made from the registries when the site is built.
 
 In a page, such a table is a line that ends with ``<!-- table: NAME -->``.  GitHub shows the line,
 which names a command that prints the same facts; the site shows the table.  ``table: flags gau``
-has the flags that begin with ``--gau``.
+is the table of the flags that begin with ``--gau``.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ MADE = {}
 
 
 def on_config(config):
-    """Make all tables in another process: fairseq's import changes how this one logs."""
+    """Make all tables in another process, since importing fairseq changes a process's logging."""
     pages = Path(config.docs_dir).rglob("*.md")
     found = sorted({name for page in pages for name in LINE.findall(page.read_text("utf-8"))})
     command = [sys.executable, __file__, *found]
@@ -29,14 +29,14 @@ def on_config(config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Replace each line that stands for a table by the table."""
+    """Replace each line that ends with a table's comment by the table."""
     to_root = "../" * page.file.src_uri.count("/")
     made = {name: text.replace("](api/", f"]({to_root}api/") for name, text in MADE.items()}
     return LINE.sub(lambda found: made[found[1]], markdown)
 
 
 def table(name):
-    """A table in Markdown, whose links are relative to the root of the site."""
+    """The table *name* in Markdown, with links relative to the root of the site."""
     import_module("fairseq_posenc").register()
     kind, *arguments = name.split()
     head, rows = TABLES[kind](*arguments)
@@ -45,7 +45,7 @@ def table(name):
 
 
 def registries():
-    """The registries of flags whose values are registered names, by flag."""
+    """Map each flag whose values are registered names to its registry."""
     features = import_module("fairseq_posenc.configuration.features").FEATURES
     return {
         registry.flag: registry

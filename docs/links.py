@@ -1,7 +1,7 @@
 """Adds pages from outside ``docs/`` to the site, and rewrites links between pages.
 
 Links in pages are paths in the repository. The site has the pages and figures of ``examples/``
-under ``recipes/``, and two pages of the repository's root beside those of ``docs/``.
+under ``recipes/``, and CHANGELOG.md and CONTRIBUTING.md beside the pages of ``docs/``.
 """
 
 import posixpath
@@ -37,7 +37,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def site_link(found, own, known):
-    """A link in the page *own*, rewritten; plain text if its file is not one of the *known*."""
+    """Rewrite the link *found* in page *own*; return only its text unless its target is *known*."""
     image, text, target, anchor = found.groups()
     folder = posixpath.dirname(repository_path(own))
     place = site_path(posixpath.normpath(posixpath.join(folder, target)))
@@ -49,7 +49,7 @@ def site_link(found, own, known):
 
 
 def site_path(place: str) -> str:
-    """The site's path of a file in the repository."""
+    """The path on the site of a file in the repository."""
     folder, _, rest = place.partition("/")
     if folder in ("docs", "examples"):
         return rest if folder == "docs" else f"recipes/{rest}"
@@ -57,7 +57,7 @@ def site_path(place: str) -> str:
 
 
 def repository_path(page: str) -> str:
-    """The repository's path of a page on the site."""
+    """The path in the repository of a page on the site."""
     folder, _, rest = page.partition("/")
     if folder == "recipes":
         return f"examples/{rest}"

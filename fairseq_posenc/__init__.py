@@ -2,8 +2,9 @@
 
 Importing the package registers its architectures, tasks, criterions and optimisers with fairseq.
 It also works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`.compat`) and extends
-functions of fairseq (:mod:`.extensions`); both changes apply to stock architectures as well.  With
-``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment, importing the package changes nothing else.
+functions of fairseq (:mod:`.extensions`), for stock architectures as well.  With
+``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment, importing the package only does the registration
+and leaves the functions of fairseq, PyTorch and NumPy unchanged.
 
 The plug-in's own command line (``fairseq-posenc``, ``python -m fairseq_posenc``) is the exception:
 it starts without importing fairseq, and calls :func:`register` only in commands that need fairseq.

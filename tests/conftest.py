@@ -35,7 +35,7 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 50, 50)
 
 
-# the slowest tests, and those that start servers: if they began last, one process would run alone
+# the slowest tests and those that start servers begin first, so that none runs alone at the end
 FIRST = ("scripts/test_scripts.py::test_all", "examples/test_wmt14", "checkpoints/test_killed")
 
 

@@ -44,7 +44,7 @@ def real(target):
 
 
 def logits_and_gradients(model, source, target):
-    """Logits (N, V) of the real tokens and each parameter's gradient, all moved to the CPU."""
+    """Logits (N, V) of the real tokens and each parameter's gradient, on the CPU."""
     model.zero_grad()
     logits = model(source, None, target)[0].float()[real(target)]
     weights = torch.linspace(-1, 1, logits.numel(), device=logits.device).view_as(logits)
@@ -61,7 +61,7 @@ def error(got, want):
 def slope_error(found, want):
     """The largest relative error of a parameter's gradient.
 
-    A gradient that is zero but for rounding has an error relative to 1 / 1,000 of the largest norm.
+    For a gradient that is zero up to rounding, the divisor is 1/1,000 of the largest norm.
     """
     assert found.keys() == want.keys() and all(g.isfinite().all() for g in found.values())
     norms = {k: float(g.norm()) for k, g in want.items()}

@@ -226,7 +226,7 @@ def test_what_is_saved_and_loaded_or_copied_is_the_same_and_independent(name, tm
 def _long_text(name, length):
     """A one-layer encoder, a function that runs one on a long text, and its float32 output.
 
-    If only decoders can have the encoding, it is a decoder without a source instead.
+    If only decoders can have the encoding, a decoder without a source replaces the encoder.
     """
     flags = ["--max-source-positions", "5000", "--max-target-positions", "5000"]
     flags += shape(1, 16, 48, 1)

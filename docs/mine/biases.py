@@ -19,7 +19,7 @@ class BiasFlags:
     """The flag of BitFit."""
 
     bias_base: Optional[str] = setting(
-        None, "checkpoint of a model of which only biases are trained and saved", role="free"
+        None, "checkpoint of a base model; only its biases are trained and saved", role="free"
     )
 
 
@@ -27,7 +27,7 @@ def check_biases(completed: Completed) -> None:
     """Refuse the flag for models without biases, and for models that cannot be saved in part."""
     path, model = option(completed.cfg, "bias_base"), FAMILIES[completed.model].class_
     if path and (completed.cfg.no_bias or not issubclass(model, PartlySaved)):
-        raise UsageError(f"--bias-base {path}: this model has no biases or is saved whole; drop it")
+        raise UsageError(f"--bias-base {path}: this model cannot train biases alone; drop the flag")
 
 
 def train_biases(model: Any, cfg: Any) -> None:

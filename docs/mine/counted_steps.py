@@ -1,4 +1,4 @@
-"""Counts the tokens of cached decoding steps, which the layers compute."""
+"""Counts the tokens that are decoded with a cache; the layers still compute the steps."""
 
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
@@ -13,7 +13,7 @@ from fairseq_posenc.stacks.decoder import STEPS, Steps
 class CountFlags:
     """The flag that counts decoded tokens."""
 
-    count_steps: Optional[bool] = setting(False, "count decoded tokens", role="free")
+    count_steps: Optional[bool] = setting(False, "count tokens decoded with a cache", role="free")
 
 
 class CountedSteps(Steps):
@@ -22,7 +22,7 @@ class CountedSteps(Steps):
     count = 0
 
     def cached_length(self, state: Dict[str, Any]) -> None:
-        """None: the layers hold the cache."""
+        """Return None, because the layers hold the cache."""
 
     def step(self, decoder: Any, tokens: Any, seen: int, *others: Any) -> None:
         """Count the *tokens* (B, S) after the first *seen*; the layers compute the step."""

@@ -1,4 +1,4 @@
-"""A penalty on the distance, whose slope each query decides."""
+"""A penalty for distance, with a slope that depends on the query."""
 
 from typing import Any, Optional
 

@@ -16,7 +16,7 @@ class LoopFlags:
 
     loops: Optional[int] = setting(
         0,
-        "how many times the encoder applies its layers; 0 for once, without loops",
+        "how many times the encoder applies its layers; 0 for an ordinary encoder",
         at_least=0,
         at_most=100,
     )

@@ -1,4 +1,4 @@
-"""Pre-training that also predicts masked tokens from the output of half of the layers."""
+"""Pre-training that also predicts masked tokens from the state after half of the layers."""
 
 from typing import Any, Dict, Sequence, Tuple
 
@@ -19,9 +19,9 @@ register_pretraining(TASK)
 PRETRAINING["middle_head"] = f"--task {TASK}"  # fine-tuning leaves the head out
 
 
-@register_head("middle", paper="", summary="predicts masked tokens from half of the layers")
+@register_head("middle", paper="", summary="predicts masked tokens after half of the layers")
 class MiddleHead(StateHead):
-    """Logits E W x, with the state x after half of the layers, and the token embedding E (V, E)."""
+    """Logits E W x, with the state x after half of the layers and the token embeddings E."""
 
     module = "middle_head"
     reads_all = True  # otherwise `states` has only the last state
@@ -49,7 +49,7 @@ class MiddleTask(MaskedLMTask):
 
 @register_criterion(TASK, dataclass=MaskedLmConfig)
 class MiddleCriterion(MaskedLMAccuracyCriterion):
-    """The loss of masked tokens, plus that of the head."""
+    """The loss of masked language modelling, plus the loss of the head."""
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True

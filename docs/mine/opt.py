@@ -1,4 +1,4 @@
-"""OPT: learned positions behind two unused rows, norms first, ReLU (Zhang et al. 2022)."""
+"""OPT: a position table with two unused first rows, norms first, ReLU (Zhang et al. 2022)."""
 
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class

@@ -77,7 +77,7 @@ class PlainExporter(CheckpointExporter):
             json.dump(content, file, ensure_ascii=False, indent=indent)
         arrays = {name: value.numpy() for name, value in checkpoint.parameters.items()}
         np.savez(os.path.join(folder, "weights.npz"), **arrays)
-        return Exported(notes=("tokenise text as for training",))
+        return Exported(notes=("tokenise text as in training",))
 
 
 register_format(

@@ -16,7 +16,7 @@ COMMON=$HERE/../common START='' DICTIONARY=() TESTS=()
 SIZE=${SIZE:-32678}
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+# create FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 documents() { python "$COMMON/documents.py" ${WIKITEXT:+--wikitext} ${LOWERCASE:+--lowercase} "$1"; }
 
@@ -50,7 +50,7 @@ SETTINGS="SUBWORDS=$SUBWORDS SIZE=$SIZE LOWERCASE=$LOWERCASE WIKITEXT=$WIKITEXT 
 texts $(for split in "${SPLITS[@]}"; do cat "$TEXTS/$split.txt"; done | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 
 for split in "${SPLITS[@]}"; do create "$OUT/documents/$split" documents "$TEXTS/$split.txt"; done
 learn

@@ -2,11 +2,11 @@
 
     python marked.py words jieba|spaces WORKERS < TEXT > WORDS  separate words by spaces
     python marked.py others < WORDS > PARTS                 the text from which merges are learned
-    python marked.py choose SIZE < WORDS > LIST             words for SIZE symbols with characters
+    python marked.py choose SIZE < WORDS > LIST             frequent words; SIZE includes characters
     python marked.py split CODES|LIST < WORDS > SYMBOLS
 
-With CODES, the merges of subword-nmt, Chinese characters and signs are symbols, and the merges
-split text of other scripts. With a LIST, its words are symbols; other words become characters.
+CODES has the merges of subword-nmt, which split text of other scripts; each Chinese character or
+sign is a symbol. A LIST has words, which become symbols; other words are split into characters.
 Model folders call these two ways marked-pieces and marked-words. If LOWERCASE is set in the
 environment, words are lower-cased.
 """

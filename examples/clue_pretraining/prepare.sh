@@ -12,7 +12,7 @@ WORDS=${WORDS:-jieba} WORKERS=${WORKERS:-$(nproc)} COMMON=$HERE/../common TESTS=
 export LOWERCASE=${LOWERCASE-1} TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+# create FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 SPLITS=(train valid)
@@ -39,7 +39,7 @@ SETTINGS="LEVEL=$LEVEL OPERATIONS=$OPERATIONS SYMBOLS=$SYMBOLS LENGTHS=$LENGTHS 
 texts $(for split in "${SPLITS[@]}"; do cat "$TEXTS/$split.txt"; done | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 
 for split in "${SPLITS[@]}"; do create "$OUT/words/$split" marked words "$TEXTS/$split.txt" "$WORDS" "$WORKERS"; done
 create "$OUT/$FILE" learn

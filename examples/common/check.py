@@ -76,7 +76,7 @@ def check_vocabulary(dictionary: str, path: str) -> None:
         unknown += sum(token not in known for token in tokens)
     print(f"{path}: {unknown} of {total} tokens are not in {dictionary}", file=sys.stderr)
     if unknown > MOST_UNKNOWN * total:
-        sys.exit(f"{path}: {unknown / total:.0%} is not in {dictionary}; is it another model's?")
+        sys.exit(f"{dictionary}: lacks {unknown / total:.0%} of tokens in {path}; wrong model?")
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python documents.py [--wikitext] [--articles] [--lowercase] FILE >OUT
 
 A .jsonl FILE has one document per line, as {"text": ...}; in other files, blank lines separate
-documents. With --wikitext, FILE is WikiText: its articles become documents, without the marks of
-headings and joined characters. --articles does the same, and prints each article as one line.
+documents. With --wikitext, FILE is WikiText: its articles become documents, without the "=" around
+headings and the "@" in @-@, @,@ and @.@. --articles does the same, with one line per article.
 """
 
 import argparse
@@ -18,7 +18,7 @@ HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")
 
 
 def plain(line: str) -> str:
-    """A line of WikiText without the marks of headings and joined characters."""
+    """A line of WikiText without "=" around headings, and with "-" for " @-@ " and so on."""
     line = HEADING.sub(r"\1", line) if HEADING.fullmatch(line) else line
     return re.sub(r" @([-,.])@ ", r"\1", line).replace("<unk>", "unk")
 

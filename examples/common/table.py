@@ -1,8 +1,8 @@
 """Print the scores of fine-tuned models: python table.py [--median] [--last] FOLDER...
 
 Each FOLDER has the train.log of fairseq-train with --log-format json. Folders whose names differ
-only in "seedN" share a row: the mean (or median) and the standard deviation of their scores. A
-run's scores are those of the epoch with the best first score, or with --last, of the last epoch.
+only in "seedN" share a row: the mean (or median) and the standard deviation of their scores,
+taken at the best epoch (by valid_f1, or else by the log's first score), or with --last at the last.
 """
 
 import json

@@ -4,7 +4,7 @@
 
 The texts have one sentence per line, split into the model's tokens, and blank lines between
 documents. Sentences are joined by <brk> (Tiedemann and Scherrer 2017, arXiv 1708.05943).
-Context that does not fit is cut from the left on both sides, and counted.
+If context does not fit, its first sentences are left out on both sides, and counted.
 """
 
 import os

@@ -3,10 +3,10 @@
     python contrastive.py write contrapro.json documents OUT.en OUT.de
     python contrastive.py score contrapro.json generated.txt [accuracies.json]
 
-write makes a document for each translation of a sentence, the correct one first: the sentences
-before it, then the sentence. generated.txt is what `fairseq-generate --score-reference` prints for
-these documents. A choice is right if the correct translation is more probable than every wrong one.
-Choices without a wrong translation are left out and counted.
+For each translation of a sentence, the correct one first, write makes a document: the preceding
+sentences, and then the sentence with this translation. generated.txt is what `fairseq-generate
+--score-reference` prints for the documents. A choice is correct if the correct translation is the
+most probable one. Choices without a wrong translation are left out and counted.
 """
 
 import json
@@ -34,7 +34,7 @@ def read(path: str) -> List[Choice]:
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         sys.exit(f"{path}: entry {len(found) + 1}: is not in ContraPro's format ({error!r})")
     kept = [choice for choice in found if choice[-1]]
-    print(f"{path}: {len(kept)} of {len(found)} choices have variants", file=sys.stderr)
+    print(f"{path}: {len(kept)} of {len(found)} choices have a wrong translation", file=sys.stderr)
     return kept or sys.exit(f"{path}: no choice has a wrong translation")
 
 
@@ -50,7 +50,7 @@ def write(choices: str, folder: str, source: str, target: str) -> None:
                 sys.exit(f"{folder}: has no file {' or '.join(sides)}")
             lines = [files[side].read_text(encoding="utf-8").split("\n") for side in sides]
             if len(lines[0]) != len(lines[1]):
-                sys.exit(f"{files[name]}: has more or fewer lines than {sides[0]}")
+                sys.exit(f"{files[name]}: does not have as many lines as {sides[0]}")
             texts[name] = [(one.strip(), two.strip()) for one, two in zip(*lines)]
         if not 0 <= place < len(texts[name]) or not all(texts[name][place]):
             sys.exit(f"{choices}: {name} has no sentence in line {place + 1}")
@@ -72,7 +72,7 @@ def score(choices: str, generated: str, output: str = "") -> None:
     totals = {number: math.log(2) * sum(map(float, part)) for number, part in parts.items()}
     known, start, values = read(choices), 0, []
     if sorted(totals) != list(range(sum(1 + len(choice[-1]) for choice in known))):
-        sys.exit(f"{generated}: has other sentences than {choices}")
+        sys.exit(f"{generated}: does not have one score for each translation in {choices}")
     counts: Counter[str] = Counter()
     hits: Counter[str] = Counter()
     for _, _, kind, distance, wrong in known:

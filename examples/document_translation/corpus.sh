@@ -14,7 +14,7 @@ die() { echo "corpus.sh: $*" >&2; exit 1; }
 PAIR=$(printf '%s\n' "$SOURCE" "$TARGET" | LC_ALL=C sort | paste -sd-)
 ENTRY=$(awk -v corpus="$CORPUS" -v pair="$PAIR" '$1 == corpus && ($2 == pair || $2 == "any")' "$ARCHIVES")
 [[ -n $ENTRY ]] || die "$CORPUS has no $SOURCE and $TARGET; see the pairs in $ARCHIVES"
-[[ ! -e $OUT ]] || { echo "$OUT is there"; exit; }
+[[ ! -e $OUT ]] || { echo "$OUT exists already"; exit; }
 read -r _ _ SUM DIGEST NAME URL <<<"$ENTRY"
 
 mkdir -p "$PART" "$RAW"
@@ -27,13 +27,13 @@ if [[ ! -e $RAW/$NAME ]]; then
 fi
 digest() { if [[ $SUM == git ]]; then { printf 'blob %s\0' "$(wc -c <"$1")"; cat "$1"; } | sha1sum; else "$SUM" <"$1"; fi; }
 [[ $(digest "$RAW/$NAME") == "$DIGEST "* ]] ||
-    die "$RAW/$NAME: is not the file that $ARCHIVES names; remove it, or correct the list"
+    die "$RAW/$NAME: its digest is not the one in $ARCHIVES; remove the file, or correct the list"
 
 case $CORPUS in
     news-commentary)
         python "$HERE/parallel.py" tsv "$RAW/$NAME" "$PART/all.${PAIR%-*}" "$PART/all.${PAIR#*-}"
         COUNT=$(awk -v RS= 'END { print NR }' "$PART/all.$SOURCE")
-        ((COUNT > HELD_OUT)) || die "$NAME: $COUNT documents, not more than HELD_OUT=$HELD_OUT"
+        ((COUNT > HELD_OUT)) || die "$NAME: has $COUNT documents; HELD_OUT=$HELD_OUT must be smaller"
         for lang in "$SOURCE" "$TARGET"; do
             awk -v RS= -v ORS='\n\n' -v to="$PART" -v lang="$lang" -v left=$((COUNT - HELD_OUT)) -v half=$((HELD_OUT / 2)) '
                 { print > (to "/" (NR <= left ? "train" : NR <= left + half ? "valid" : "test") "." lang) }' "$PART/all.$lang"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Translate the test documents, score them, and score the choices of a contrastive set.
 #   [CONTEXT=N,...] [CHOICES=FILE DOCUMENTS=DIR] evaluate.sh DATA CHECKPOINT OUT [flags of fairseq-generate, which win]
-# CONTEXT: sentences of context, or whole (the last entry of the data's CONTEXT). Documents are translated with
-# the first entry and scored in OUT/scores.txt; choices are scored with each entry, in OUT/choices-N.txt and .json.
+# CONTEXT: numbers of context sentences, or whole (default: the last entry of the data's CONTEXT). Documents are
+# translated with the first entry and scored in OUT/scores.txt; choices are scored with each entry, in OUT/choices-N.txt and .json.
 set -euo pipefail
 DATA=${1:?the data-bin of prepare.sh} CHECKPOINT=${2:?a checkpoint} OUT=${3:?the folder to write}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) CHOICES=${CHOICES:-} DOCUMENTS=${DOCUMENTS:-}

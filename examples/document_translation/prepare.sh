@@ -10,7 +10,7 @@ CONTEXT=${CONTEXT:-0,3} SIDES=${SIDES:-both} LONGEST=${LONGEST:-1022} SIZE=${SIZ
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+# create FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$OUT"/{tokens,subwords,context}
@@ -26,7 +26,7 @@ SIDES=$SIDES
 LONGEST=$LONGEST SIZE=$SIZE texts $(cat "$TEXTS"/{train,valid,test}.{"$SOURCE","$TARGET"} | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 rm -rf "$OUT/data-bin.part" && mkdir "$OUT/data-bin.part"
 
 tokenize() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$2" | sacremoses -q -l "$1" normalize tokenize; }

@@ -3,7 +3,7 @@
     python translate.py DATA --path CHECKPOINT --context 3 [flags of fairseq-generate] < EN > DE
 
 A sentence is translated with the sentences before it as context, and their translations as a
-prefix. With --context whole, a document is translated at once if it fits, and split into its lines.
+prefix. With --context whole, a document that fits is one input, and its output is split into lines.
 """
 
 import logging
@@ -38,13 +38,13 @@ class Translator(GeneratorHubInterface):
         return [sentence.split() for sentence in " ".join(tokens).split(SEPARATOR)]
 
     def in_turn(self, text: List[Tokens], count: Optional[int], sides: str) -> Iterator[Tokens]:
-        """Translate sentences in turn, each with the *count* before it; all at once if None."""
+        """Translate each sentence with the *count* before it as context; all at once if None."""
         if count is None:
             yield from self.at_once(text)
             return
         before: List[Pair] = []
         longest = [size - 1 for size in self.max_positions]
-        # beside context there is room for a translation of --max-len-b tokens, or half of all
+        # the context leaves room for --max-len-b new tokens, at most half of the positions
         room = (longest[0], longest[1] - min(self.cfg.generation.max_len_b, longest[1] // 2))
         for sentence in text:
             source, prefix, _ = with_context(before, (sentence, []), count, sides, room)
@@ -88,5 +88,5 @@ if __name__ == "__main__":
         found = translator.in_turn(some, args.context[0], args.sides)
         for line in text:
             if len(line) > longest:
-                print(f"{' '.join(line[:9])} ...: is too long; its line is empty", file=sys.stderr)
+                print(f"{' '.join(line[:9])} ...: too long; its output is empty", file=sys.stderr)
             print(" ".join(next(found) if line and len(line) <= longest else []), flush=True)

@@ -90,7 +90,7 @@ def multiplication_reversed(length: int, random: Random) -> Tuple[Symbols, Symbo
     least=3,
 )
 def binary_addition(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Two binary numbers, of *length* - 1 digits in all, divided at random, and their sum."""
+    """Two binary numbers of random lengths, *length* - 1 digits together, and their sum."""
     first = random.randint(1, length - 2)
     one, two = (random.choices(BITS, k=digits) for digits in (first, length - 1 - first))
     total = int("".join(one), 2) + int("".join(two), 2)

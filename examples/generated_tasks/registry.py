@@ -69,7 +69,7 @@ class GeneratedTask(NamedTuple):
                 raise UsageError(f"{flag} {length}: {self.name} has {self._lengths()}")
 
     def among(self, lengths: Iterable[int]) -> Tuple[int, ...]:
-        """Those of *lengths* that the task has."""
+        """The *lengths* that the task has."""
         most = math.inf if self.most is None else self.most
         return tuple(
             length
@@ -131,7 +131,7 @@ def register_generated_task(
     for symbol in known:
         if symbol in _RESERVED or symbol.split() != [symbol]:
             raise UsageError(
-                f"task {name}: {symbol!r}: a symbol has no white space and is none of "
+                f"task {name}: {symbol!r}: a symbol has no white space, and must not be "
                 f"{', '.join(_RESERVED)}"
             )
 

@@ -57,8 +57,8 @@ class Splits(NamedTuple):
 def split(settings: Settings) -> Splits:
     """Draw the samples of a task; the same arguments give the same samples.
 
-    The numbers of training samples of two lengths differ by one at most.  Test and validation sets
-    have no input twice, and share none with the training data, unless a length has fewer than eight
+    All lengths have equally many training samples, or differ by one.  Test and validation sets have
+    no input twice, and share none with the training data, unless a length has fewer than eight
     inputs.  At most a quarter of the inputs found for a length is held out, so that lengths with
     few inputs have smaller sets.
     """
@@ -112,6 +112,6 @@ def _without(
 
 
 def _share(number: int, lengths: Sequence[int], length: int) -> int:
-    """The part of *number* that *length* gets; parts of two lengths differ by one at most."""
+    """How many of *number* samples get *length*; counts of lengths differ by one at most."""
     place = sorted(lengths).index(length)
     return number * (place + 1) // len(lengths) - number * place // len(lengths)

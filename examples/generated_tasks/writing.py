@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--family", choices=FAMILIES, default=LANGUAGE_MODELING)
     lengths: Any = {"type": read_lengths, "metavar": "LIST"}
     parser.add_argument("--lengths", help="for training and validation", **lengths)
-    parser.add_argument("--test-lengths", help="for tests, with a set for each", **lengths)
+    parser.add_argument("--test-lengths", help="for tests, one set per length", **lengths)
     for name, what in (
         ("samples", "training samples, of all lengths together"),
         ("valid_samples", "maximum validation samples per length"),

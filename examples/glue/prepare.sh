@@ -17,7 +17,7 @@ flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait unti
 SETTINGS="$TASK $SOURCE $(cat "${FILES[@]}" | cksum) $MODEL $(cksum <"$MODEL/dict.txt") ${*:5}"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 rm -rf "$OUT"/{data-bin.part,text,symbols}
 python "$HERE/../common/check.py" texts "${FILES[@]}"
 python "$HERE/tasks.py" "$TASK" "$SOURCE" "$OUT/text" "${@:5}"

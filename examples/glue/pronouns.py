@@ -1,7 +1,7 @@
 """SuperGLUE's WSC, which has the sentences of GLUE's WNLI, as noun phrases to be ranked.
 
 As in RoBERTa's section 5.1, all phrases that the file has for one pronoun compete with each other.
-Pronouns without a correct phrase are left out; here pronouns without a wrong phrase are, too.
+Pronouns without a correct phrase are left out, and here also pronouns without a wrong phrase.
 """
 
 import json
@@ -43,7 +43,7 @@ def examples(path: Path) -> List[List[str]]:
             phrases = asked.setdefault(around(record), {True: [], False: []})
             phrases[record["label"]].append(phrase)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            sys.exit(f"{path}: line {number}: is not of WSC ({type(error).__name__}: {error})")
+            sys.exit(f"{path}: line {number}: is no WSC record ({type(error).__name__}: {error})")
     made = []
     for (left, right), phrases in asked.items():
         bare = left.rstrip()

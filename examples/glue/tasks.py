@@ -108,7 +108,7 @@ def marked(text: str, target: Dict[str, Any]) -> str:
 
 
 def tsv_rows(path: Path, header: Sequence[str], wanted: Sequence[str]) -> Iterator[Row]:
-    """Yield each row's place and its cells by column; quotation marks are part of the text."""
+    """Yield each row's place and a dict of its cells; quotation marks are part of the text."""
     names = list(header)
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         cells = line.rstrip("\r").split("\t")
@@ -140,7 +140,7 @@ def examples(task: Task, path: Path) -> Iterator[Tuple[str, List[str], str]]:
         yield where, cells[:-1], cells[-1]
     print(f"{path}: {number - left_out} examples, {left_out} left out", file=sys.stderr)
     if left_out > MOST_LEFT_OUT * number or not number:
-        sys.exit(f"{path}: most lines have no {', '.join(wanted)}; is it the file of another task?")
+        sys.exit(f"{path}: many lines lack {', '.join(wanted)}; is it the file of another task?")
 
 
 def target(task: Task, where: str, label: str) -> str:
@@ -155,7 +155,7 @@ def target(task: Task, where: str, label: str) -> str:
     except ValueError:
         sys.exit(f"{where}: the label {label!r} is not a number")
     if not 0 <= number <= 1:
-        sys.exit(f"{where}: the label {label} is not in {low:g} to {high:g}")
+        sys.exit(f"{where}: the label {label} is not between {low:g} and {high:g}")
     return repr(round(number, 6))
 
 
@@ -189,7 +189,7 @@ def prepare(name: str, task: Task, source: Path, out: Path) -> None:
             labels.update(targets)
         for (where, _, _), label in zip(read, targets):
             if task.numbers is None and label not in labels:
-                sys.exit(f"{where}: the label {label!r} is none of {', '.join(labels)} in training")
+                sys.exit(f"{where}: the label {label!r} is not one of {', '.join(labels)} (train)")
         if task.text and (len(labels) < 2 or task.numbers is None and len(labels) > task.classes):
             sys.exit(f"{path}: has {len(labels)} labels; {name} has 2 to {task.classes}")
         for number in range(max(len(texts) for _, texts, _ in read)):

@@ -43,7 +43,7 @@ def binarize(kind: str, path: str, folder: str) -> None:
     other = data.translate(None, bytes(BYTES[kind]))
     if other:
         where = f"byte 0x{other[0]:02x} at {data.index(other[0])}"
-        sys.exit(f"{path}: {where} is not in text8, only a to z and spaces; enwik8 takes any byte")
+        sys.exit(f"{path}: {where} is not in text8 (a to z and spaces); enwik8 takes any byte")
     held_out = len(data) // SHARE
     if not held_out:
         sys.exit(f"{path}: has {len(data)} bytes, too few to split")

@@ -247,7 +247,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
 
 
 def check_arguments(args: Namespace) -> None:
-    """Complete the arguments in place; refuse early what would fail after the measurement."""
+    """Complete the arguments in place; refuse arguments that would fail after the measurement."""
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(f"{args.data}: has no dict.txt; give the output of fairseq-preprocess")
     try:

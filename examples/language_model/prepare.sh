@@ -2,7 +2,7 @@
 # Turn a corpus for language models into binary data in OUT/data-bin.
 #   [SUBWORDS=byte-bpe] [SIZE=50000] [ARTICLES=] [WORKERS=N] prepare.sh KIND SOURCE OUT
 # KIND wikitext: SOURCE has the words of WikiText, {train,valid,test}.txt or wiki.{train,valid,test}.tokens.
-# KIND text8, enwik8: SOURCE is the file; 90 % of its characters or bytes train, 5 % validate, 5 % test.
+# KIND text8, enwik8: SOURCE is the file; 90 % of its characters or bytes become train, 5 % valid, 5 % test.
 # KIND subwords: SOURCE has running text: {train,valid}.jsonl with one {"text": ...} per line, or .txt with blank lines
 # between documents. SUBWORDS: byte-bpe or sentencepiece. ARTICLES=1: SOURCE has WikiText; each article becomes a line.
 set -euo pipefail
@@ -12,7 +12,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) EXAMPLES=$(cd "$(dirname "${B
 PART=$OUT/data-bin.part FILES=() PREFIXES=() DICTIONARY=()
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+# create FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 case $KIND in
     wikitext | subwords)
@@ -22,7 +22,7 @@ case $KIND in
                 [[ ! -e $file ]] || { FILES+=("$split:$file") && break; }
             done
         done
-        [[ ${FILES[*]} == *train:*valid:* ]] || die "$SOURCE: has no texts train and valid" ;;
+        [[ ${FILES[*]} == *train:*valid:* ]] || die "$SOURCE: has no train and valid texts" ;;
     text8 | enwik8)
         [[ -f $SOURCE ]] || die "$SOURCE: no such file; give the file $KIND"
         FILES=("all:$SOURCE") ;;
@@ -36,7 +36,7 @@ flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait unti
 SETTINGS="$KIND SUBWORDS=$SUBWORDS SIZE=$SIZE ARTICLES=$ARTICLES texts $(cat "${FILES[@]#*:}" | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 rm -rf "$PART" && mkdir "$PART"
 
 if [[ $KIND == text8 || $KIND == enwik8 ]]; then

@@ -12,7 +12,7 @@ MODEL is a folder that `fairseq-posenc pack` wrote. FILE has one JSON object per
     choices    {"context": "...", "choices": [...], "label": 0}: anything else
 
 The output is one JSON object. LAMBADA has `accuracy`, the percentage of last words all of whose
-tokens are the most probable ones, and `perplexity`, that of last words. Other tasks have
+tokens are the most probable ones, and the `perplexity` of last words. Other tasks have
 `accuracy`, the percentage of questions whose correct choice has the highest log-probability after
 the context, and `accuracy_by_token`, the same with log-probabilities divided by numbers of tokens.
 """
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 def field(entry: Any, name: str, kind: type, where: str) -> Any:
-    """The value of the key *name* of an object, which has to be of type *kind*."""
+    """The value of the key *name* of an object; refuses a value that is not of type *kind*."""
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
         sys.exit(f"{where}: has no {name} that is a {kind.__name__}")
@@ -211,7 +211,7 @@ def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Cont
         rows = model.get_normalized_probs(model(**inputs), log_probs=True).cpu()
         for row, number in zip(rows, batch):
             end, count = lengths[number] - 1, counts[number]
-            scored = row[end - count : end]  # row T predicts token T, as inputs have one more
+            scored = row[end - count : end]  # row T predicts token T: inputs begin with one more
             tokens = texts[number][end - count : end]
             values = scored.gather(1, tokens[:, None])[:, 0].tolist()
             found[number] = Continuation(values, bool(scored.argmax(1).eq(tokens).all()))

@@ -2,7 +2,7 @@
 # Pre-train a Chinese model in the six stages of RoFormer's Table 4; each stage starts from the previous stage's weights.
 #   [GPUS=8] [TOKENS=16384] [STAGES="512x256x200000 ..."] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR
 #   [flags of fairseq-train, which win]
-# A stage is: tokens per sample x samples per update x updates. A GPU takes up to TOKENS in a pass; GPUS
+# A stage is: tokens per sample x samples per update x updates. A GPU takes up to TOKENS tokens in a pass; GPUS
 # is the total number of processes. SAVE_DIR/stage1 and so on have checkpoints and train.log. If the script
 # is started again, training resumes.
 set -euo pipefail

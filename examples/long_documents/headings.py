@@ -56,7 +56,7 @@ def examples(found: Sequence[Article], seed: int) -> Iterator[str]:
 
     Args:
         found: the articles.
-        seed: the seed of the articles' order, which decides whose headings are wrong.
+        seed: the seed of the articles' order, which decides from where wrong headings come.
     """
     order = random.Random(seed).sample(list(found), len(found))
     for number, article in enumerate(order):

@@ -70,7 +70,7 @@ def c3(entry: Any, _: Any) -> Iterator[Record]:
 
 
 def chid(entry: Any, answers: Dict[str, int]) -> Iterator[Record]:
-    """The records of a line of ChID; *answers* are those of CLUE's separate file."""
+    """The records of a line of ChID; *answers* has the content of CLUE's separate file."""
     contents, candidates, right = entry["content"], entry["candidates"], entry.get("groundTruth")
     contents = [contents] if isinstance(contents, str) else contents
     blanks = [(text, found) for text in contents for found in IDIOM.finditer(text)]
@@ -99,7 +99,7 @@ def cail(entry: Any, _: Any) -> Iterator[Record]:
 
 
 def qnli(rows: Any, _: Any) -> Iterator[Record]:
-    """The record of a question of QNLI, if one of its sentences answers it and others do not."""
+    """The record of a question of QNLI, if exactly one of several sentences answers it."""
     right = [row for row in rows if ANSWERS[row["label"]]]
     wrong = [row for row in rows if not ANSWERS[row["label"]]]
     if len(right) == 1 and wrong:
@@ -184,7 +184,7 @@ def read(task: Task, source: Path, pattern: str) -> List[Record]:
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             sys.exit(f"{path}: {place}: {type(error).__name__}: {error}")
         if left_out:
-            print(f"{path}: left out {left_out} without a usable question", file=sys.stderr)
+            print(f"{path}: left out {left_out} unusable entries", file=sys.stderr)
     return found
 
 
@@ -211,7 +211,7 @@ def main(name: str, source: str, out: str) -> None:
     for split, found in sets.items():
         known = [one for one in found if one.label is not None]
         if split in ("train", "valid") and (not known or len(known) < len(found)):
-            sys.exit(f"{source}: {len(found)} questions for {split}, {len(known)} with answers")
+            sys.exit(f"{source}: {split}: only {len(known)} of {len(found)} questions have answers")
         if not known or (split > "valid1" and len(known) == len(sets["valid1"])):
             continue  # a test set without answers, or a part that equals the whole test set
         if max(len(one.choices) for one in known) > most:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fine-tune a pre-trained model on a reading task, with the hyper-parameters of a paper.
 #   [LR=X] [BATCH=N] [EPOCHS=N] [PRECISION=--fp16] train.sh TASK DATA MODEL SAVE_DIR [flags of fairseq-train]
-# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model; a batch has windows for
+# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model. BATCH counts windows for
 # spans, and questions for multiple choice. If the script is started again, training resumes.
 set -euo pipefail
 TASK=${1:?a task} DATA=${2:?the data-bin of prepare.sh} MODEL=${3:?a model folder} SAVE_DIR=${4:?a folder for checkpoints}

@@ -45,7 +45,7 @@ def parse(where: str, get_parser: Callable[[], Any], words: Sequence[str]) -> An
 
 
 def check(plan: Dict[str, Any], gpus: int) -> None:
-    """Check data and flags, and refuse systems that are equal and searches that cannot choose.
+    """Check data and flags; refuse equal systems, and searches without a loss on ``valid``.
 
     Raises:
         Wrong: the message names the system, the flag, and what would work.
@@ -111,7 +111,7 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
             Path(f, "dict.txt").read_text(encoding="utf-8")
             for f in (folder, f"{plan['finetune']['data']}/{name}/data-bin/input0")
         ]
-        need(words[0] == words[1], f"finetune: {name}: its dictionary is not that of {folder}")
+        need(words[0] == words[1], f"finetune: {name}: its dict.txt is not the one in {folder}")
 
 
 def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> None:
@@ -152,7 +152,7 @@ def _check_scoring(plan: Dict[str, Any], one: Training, words: List[str]) -> Non
             start = [task.folder, "--task", "sentence_prediction", "--save-dir", "x"]
             args = parse(f"finetune: {name}", options.get_training_parser, [*start, *given])
             models = [ARCH_MODEL_REGISTRY[a] for a in (args.arch, plan["base"].get("--arch"))]
-            text = f"finetune: --arch {args.arch}: is not the model of the base"
+            text = f"finetune: --arch {args.arch}: selects another model than --arch in base"
             need(models[0] == models[1], f"{text}; give --arch and its shape in finetune: flags")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 import yaml
 
-Flags = Dict[str, Any]  # value by flag; True: a flag without value; False: drop a flag of the base
+Flags = Dict[str, Any]  # keyed by flag; True: a flag without value; False: drop a flag of the base
 
 
 class Wrong(Exception):
@@ -80,7 +80,7 @@ def _hours(value: Any) -> str:
 def _flags(value: Any) -> Flags:
     need(isinstance(value or {}, dict), "expected flags, such as {--lr: 5e-4, --fp16: true}")
     for flag, setting in (value or {}).items():
-        need(re.fullmatch(r"--[a-z][\w-]*", str(flag)), f"{flag}: is no flag, such as --lr")
+        need(re.fullmatch(r"--[a-z][\w-]*", str(flag)), f"{flag}: is not a flag such as --lr")
         need(isinstance(setting, (str, bool)), f"{flag}: expected a text, a number, true or false")
     return dict(value or {})
 
@@ -172,7 +172,7 @@ def _edges(value: Any) -> List[str]:
 
 
 def _tasks(read: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
-    """A reader of a list of names, or of settings keyed by name."""
+    """A function that reads a list of names, or settings keyed by name."""
     named = _named(lambda one: read(one or {}))
     return lambda value: named(dict.fromkeys(value) if isinstance(value, list) else value)
 
@@ -287,7 +287,7 @@ def _checked(found: Any, base: Flags) -> Dict[str, Any]:
         need(key in plan["data"], f"data: {key}: missing; see documents.yaml")
     early = next((part for part in plan["subset"] if "@" in part), "")
     fits = not early or plan["average"].get("updates", 1) > 1
-    need(fits, f"subset: {early}: say how many to average, as in average: {{updates: 5}}")
+    need(fits, f"subset: {early}: needs averaged checkpoints, as in average: {{updates: 5}}")
     if plan["recipe"] == "generated":
         need(plan["generated"].get("tasks"), "generated: tasks: missing; give [copy, reverse]")
         need(not plan["average"], "average: is not possible for the recipe generated")

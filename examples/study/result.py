@@ -68,7 +68,7 @@ def result(
     rest: Sequence[Part],
     controls: Sequence[str],
 ) -> Part:
-    """Join a run's result from its parts; the texts that it names are copied to *folder*.
+    """Join the parts of a run's result, and copy to *folder* the text files that they name.
 
     Args:
         about: entries from the plan, such as system, seed and flags.

@@ -12,7 +12,7 @@ from typing import Dict, Sequence
 
 from logs import Part, fields_of, lines_of
 
-ENOUGH = 90.0  # a model breaks at a length where fewer percent of the outputs are correct
+ENOUGH = 90.0  # percent; a model breaks at the first length with fewer correct outputs
 
 
 def bleu(generated: str, references: str, sources: str, target: str, suffix: str) -> Part:
@@ -65,7 +65,7 @@ def extrapolation(table: str) -> Part:
 
 
 def answers(tables: Sequence[str], key: str, names: Sequence[str], positive: str) -> Part:
-    """The scores of a task at the learning rate with the best first score.
+    """The scores of a task at its best learning rate, which the first of the scores decides.
 
     Args:
         tables: files of labels and predictions, one for each rate.
@@ -150,7 +150,7 @@ def documents(choices: Sequence[str], hypotheses: str, references: str, target: 
     metric = import_module("sacrebleu.metrics").BLEU(trg_lang=target)
     lines = lines_of(hypotheses), lines_of(references)
     if len(lines[0]) != len(lines[1]):
-        sys.exit(f"{references}: has other documents than {hypotheses}")
+        sys.exit(f"{references}: does not have as many lines as {hypotheses}")
     blocks = groupby(zip(*lines), key=lambda pair: bool(pair[1].strip()))
     pairs = [list(zip(*block)) for has_text, block in blocks if has_text]
     sentences = [[line for pair in pairs for line in pair[side]] for side in (0, 1)]

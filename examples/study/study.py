@@ -41,7 +41,7 @@ _CHOICES = {
 #: Generated tasks that models are expected to fail; they are left out of means over tasks.
 CONTROLS = ("parity", "counting")
 
-Measures = Dict[str, Tuple[str, str, str]]  # by name: higher or lower is better; label; unit
+Measures = Dict[str, Tuple[str, str, str]]  # keyed by name: the better direction; label; unit
 
 
 def name_of(part: str) -> str:
@@ -61,7 +61,7 @@ def parts(plan: Dict[str, Any]) -> Dict[str, str]:
 
 
 def measures(plan: Dict[str, Any]) -> Measures:
-    """The scores that a plan can compare, by name."""
+    """The scores that a plan can compare, keyed by name."""
     recipe, found = plan["recipe"], {}  # type: str, Measures
     if recipe in ("translation", "language_model"):
         losses = {
@@ -112,7 +112,7 @@ class Archived(NamedTuple):
 
 
 def archived(plan: Dict[str, Any], study: str) -> Dict[Tuple[str, int], Archived]:
-    """The runs of version 0.2 with the flags of the plan, by system and seed."""
+    """The runs of version 0.2 with the flags of the plan, keyed by system and seed."""
     found: Dict[Tuple[str, int], Archived] = {}
     searched = next(iter(plan["search"]), "")
     try:
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def _renamed(tried: Dict[str, Any], search: Dict[str, List[str]]) -> Dict[str, Any]:
-    """The losses that an earlier version found, under the values as the plan writes them."""
+    """The losses of an earlier version's search, keyed by values as the plan writes them."""
     names = {_plain(value): f"{flag} {value}" for flag in search for value in search[flag]}
     return {names.get(_plain(name.partition(" ")[2]), name): tried[name] for name in tried}
 
@@ -206,7 +206,7 @@ def make_words(plan: Dict[str, Any], task: str) -> List[str]:
 
 
 def contexts(plan: Dict[str, Any], folder: str) -> List[str]:
-    """The context sizes at which choices are scored: that of training, then those of the plan."""
+    """The context sizes at which choices are scored: the training's, then the plan's."""
     lines = Path(folder, "text.settings").read_text(encoding="utf-8").splitlines()
     (trained,) = (line.partition("=")[2] for line in lines if line.startswith("CONTEXT="))
     return [trained.split(",")[-1], *map(str, plan["extrapolation"].get("lengths", []))]

@@ -201,7 +201,7 @@ def name_of(plan: Dict[str, Any], one: Training) -> str:
 
 
 def device_words(plan: Dict[str, Any], one: Training, gpus: int) -> List[str]:
-    """The words that keep the plan's batch size on *gpus* GPUs, or on the CPU if 0."""
+    """The flags that keep the plan's batch size on *gpus* GPUs, or on the CPU if *gpus* is 0."""
     share, processes = plan["gpus"], max(1, gpus)
     more = ["--update-freq", str(passes(plan, one) * share // processes)]
     here = ["--distributed-world-size", str(processes), *([] if gpus else ["--cpu"])]

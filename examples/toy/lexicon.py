@@ -1,4 +1,4 @@
-"""The words of the toy grammar: English and German forms, and what words combine with."""
+"""The words of the toy grammar: their English and German forms, and how they combine."""
 
 from typing import FrozenSet, List, NamedTuple
 

@@ -52,7 +52,7 @@ class Line(NamedTuple):
     """A sentence of a document."""
 
     pair: Tuple[str, str]  # English and German
-    wrong: Sequence[str] = ()  # German sentences, if other things had been said before
+    wrong: Sequence[str] = ()  # German sentences, correct after other sentences
     words: Tuple[str, str] = ("", "")  # the English word that is decided, and its translation
 
 
@@ -67,7 +67,7 @@ class Documents(Sampler):
     """Draws documents; equal seeds give equal documents."""
 
     def clause_of(self, **parts: Any) -> Tuple[str, str]:
-        """Draw a natural clause from *parts*: arguments of :class:`Clause`, or functions."""
+        """Draw a natural clause; *parts* are arguments of :class:`Clause`, or draw arguments."""
         while True:
             found = {name: part() if callable(part) else part for name, part in parts.items()}
             clause = Clause(**found)

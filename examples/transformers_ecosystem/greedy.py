@@ -6,7 +6,7 @@ import torch
 
 import fairseq_posenc
 
-STEPS, PAD, END = 40, 1, 2  # PAD and END are the numbers of fairseq's symbols
+STEPS, PAD, END = 40, 1, 2  # PAD and END are the ids of fairseq's symbols
 
 
 class Reference:

@@ -3,7 +3,7 @@
 
     python same_gguf.py MODEL FILE.gguf
 
-The script compares all tensors, sizes and constants, and the numbers of symbols.
+The script compares all tensors, sizes, constants and symbols.
 """
 
 import argparse

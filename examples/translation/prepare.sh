@@ -12,7 +12,7 @@ COMMON=$HERE/../common MULTI30K=https://raw.githubusercontent.com/multi30k/datas
 
 export TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+# create FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$OUT"/{tokens,subwords,clean}
@@ -24,7 +24,7 @@ if [[ ! -e $TEXTS ]]; then
         curl --fail --location --retry 5 "$MULTI30K/$text.gz" | gunzip >"$TEXTS.part/$text"
     done
     (cd "$TEXTS.part" && sha256sum --check --quiet "$HERE/multi30k.sha256") ||
-        die "$TEXTS.part: is not the Multi30k of multi30k.sha256; to use it anyway, rename it to $TEXTS"
+        die "$TEXTS.part: does not match multi30k.sha256; to use it anyway, rename it to $TEXTS"
     mv "$TEXTS.part" "$TEXTS"
 fi
 for split in "$TRAIN" "$VALID" "$TEST"; do
@@ -34,7 +34,7 @@ SETTINGS="$SOURCE-$TARGET SUBWORDS=$SUBWORDS SIZE=$SIZE RATIO=$RATIO texts \
 $(cat "$TEXTS"/{"$TRAIN","$VALID","$TEST"}.{"$SOURCE","$TARGET"} | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT was made with $(<"$OUT/settings"), not with $SETTINGS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 rm -rf "$OUT/data-bin.part" && mkdir "$OUT/data-bin.part"
 
 case $SUBWORDS in

@@ -9,7 +9,7 @@ ARCHIVES=${ARCHIVES:-$HERE/archives.txt} CHECK=$HERE/../common/check.py
 
 export TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
-# create FILE COMMAND...: write what COMMAND prints to FILE, which appears once it is complete
+# create FILE COMMAND...: write the output of COMMAND to FILE, which appears once it is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1: was not written; run the same command again to resume"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$RAW" "$OUT"/{plain,tokens,bpe,clean}
@@ -18,7 +18,7 @@ flock -n 9 || die "$OUT: another prepare.sh is running in this folder; wait unti
 [[ -e $OUT/settings ]] || echo "SYMBOLS=$SYMBOLS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "SYMBOLS=$SYMBOLS" ]] ||
     die "$OUT was made with $(<"$OUT/settings"), not with SYMBOLS=$SYMBOLS; choose another folder"
-[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin exists already"; exit; }
 
 while read -r sum digest name url; do
     if [[ ! -e $RAW/$name ]]; then
@@ -26,7 +26,7 @@ while read -r sum digest name url; do
         mv "$RAW/$name.part" "$RAW/$name"
     fi
     "$sum" --check --quiet <<<"$digest  $RAW/$name" ||
-        die "$RAW/$name: is not the file that $ARCHIVES names; remove it, or correct the list"
+        die "$RAW/$name: its digest is not the one in $ARCHIVES; remove the file, or correct the list"
 done <"$ARCHIVES"
 
 # Carriage returns would split lines, so they become spaces; a last line without a line feed gets one.

@@ -9,8 +9,8 @@ GAU-based Model" (Liu, section 3.3) has, for a GAU with 128-channel keys at 512 
     ReLU²(q·k/√d)       0.989         12.49 %
 
 Decoders are not analysed: the matrix of a causal softmax is lower triangular with a positive
-diagonal, so it always has full rank, and half of its entries are masked. Sparsity counts every
-entry of a row of zeros, and the masked keys of a causal masked language model.
+diagonal, so it always has full rank, and half of its entries are masked. All entries of a row of
+zeros count as sparse, and so do the masked keys of a causal masked language model.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     """Load the encoder of a checkpoint in evaluation mode.
 
     Args:
-        dict_path: the dictionary, needed if neither the checkpoint's folder nor its data has one.
+        dict_path: the dictionary, needed if none is beside the checkpoint or in its training data.
     """
     checkpoint, settings, _, _ = read_model(path)
     state = checkpoint["model"]

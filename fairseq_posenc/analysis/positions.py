@@ -62,7 +62,7 @@ class Side(NamedTuple):
 
     stack: Stack  # the encoder or decoder
     encoding: PositionEncoding  # the encoding of these layers
-    layers: List[int]  # their indices
+    layers: List[int]  # the indices of these layers
     state: State  # the whole stack's parameters, under fairseq's names without the prefix
     cfg: Namespace  # the model's configuration
 
@@ -109,7 +109,7 @@ def read_sides(path: str) -> List[Side]:
 
 
 def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding) -> int:
-    """The *given* ``--length``, or else the smaller of *default* and the model's positions."""
+    """The value of ``--length``; by default, *default*, or the model's maximum if it is smaller."""
     longest = encoding.stack.max_positions
     length = min(default, longest) if given is None else given
     check_value("length", length, {"at_least": 2})
@@ -296,7 +296,7 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
     """Draw what a checkpoint learned about positions.
 
     Args:
-        default_length: the default of *length*; of a model with fewer positions, all are drawn.
+        default_length: the default of *length*; if the model has fewer positions, all are drawn.
     """
     sides, maps, decays = read_sides(checkpoint), [], []
     for side in sides:

@@ -116,7 +116,7 @@ def plot(
         shared = together([run.train for run in runs]), together([run.valid for run in runs])
         if max(map(len, shared)) < MINIMUM_UPDATES:
             raise UsageError(
-                f"--labels {name}: the logs with this name have no updates in common; give them "
+                f"--labels {name}: the logs with this name share too few updates; give them "
                 "different names"
             )
     draw(curves, metric, output)

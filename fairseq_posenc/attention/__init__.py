@@ -80,7 +80,7 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
             if flag is not None and "values" not in kernel.takes:
                 flag += f" {encoding.name}" if flag == FLAG else ""
                 raise UsageError(
-                    f"{flag}: {chosen} does not support positions in values; drop the flag"
+                    f"{flag}: {chosen} does not support position-dependent values; drop this flag"
                 )
     for stack in stacks:
         if stack.causal and kernel.bidirectional_only:
@@ -99,6 +99,6 @@ def refuse_any_order(options: Options, flag: str) -> None:
     chosen = flag_of_kernel(options)
     taking = [name for name, e in ATTENTIONS.items() if "any_order" in e.thing.takes]
     instead = f"give --attention {' or '.join(taking)}"
-    if options.layer == "gated":  # a flag replaced the usual units, which support them
+    if options.layer == "gated":  # another flag replaced plain gated units, which support them
         instead = f"drop {chosen.split()[0]}"
     raise UsageError(f"{flag}: {chosen} does not support such positions; {instead}")

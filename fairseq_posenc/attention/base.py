@@ -65,16 +65,16 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     traceable: ClassVar[bool] = False
     #: For error messages: why the kernel cannot hide later keys; None if it can.
     bidirectional_only: ClassVar[Optional[str]] = None
-    #: How a decoding step can use tensors of constant shapes: ``keys`` if the cache has the keys
-    #: and values of all tokens so far, and *padding_mask* or *bias* can hide the unused memory
-    #: after them; ``sums`` if the cache has a constant size; empty if a step cannot do so.
+    #: How the cache can have the same shape in all decoding steps: ``keys`` if it holds keys and
+    #: values, and *padding_mask* or *bias* can hide the unused memory after them; ``sums`` if its
+    #: size is constant in any case; empty if its shape has to change.
     static_cache: ClassVar[str] = ""
     #: True if the kernel uses :attr:`.Padding.first_text`.
     reads_first_text = False
     #: True if *bias* has to hide later keys even where a fused kernel could hide them.
     causal_in_bias = False
-    #: Kernels with equal first entries share the result of :meth:`prepare`; kernels with equal
-    #: second entries, too, share the table of the transform.  :meth:`set_layer` sets both entries.
+    #: Kernels with equal first entries share the result of :meth:`prepare`; if their second entries
+    #: are equal as well, they also share the transform's table.  :meth:`set_layer` sets both.
     kind: Tuple[Hashable, Hashable]
     #: The index of the layer in its stack; :meth:`set_layer` sets it.
     number = 0
@@ -104,7 +104,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         """Refuse what the class attributes allow but the kernel does not support.
 
         *stacks* are all stacks with this kernel; *encodings* are all encodings in these stacks.
-        *options* lacks only defaults that depend on *stacks*; this method sets them in place.
+        Only defaults that depend on *stacks* are unset in *options*; the method sets them in place.
         """
 
     @classmethod
@@ -173,7 +173,7 @@ class JoinedParameters:
     moves a parameter to other memory.
     """
 
-    #: joined tensors by name, of which parameters are views; first None, for PyTorch 2.4's compiler
+    #: joined tensors by name; None, for PyTorch 2.4's compiler, until parameters are joined
     joined: Optional[Dict[str, Tensor]] = None
 
     def joinable(self) -> Dict[str, List[Tensor]]:
@@ -200,7 +200,7 @@ class JoinedParameters:
 
 
 def join(parameters: List[Tensor]) -> Tensor:
-    """Concatenate *parameters* into one tensor, of whose rows each parameter becomes a view."""
+    """Concatenate *parameters* into one tensor; each becomes a view of some of its rows."""
     whole = torch.cat([parameter.detach() for parameter in parameters])
     for parameter, part in zip(parameters, whole.split([len(each) for each in parameters])):
         parameter.data = part
@@ -218,7 +218,7 @@ def are_views(whole: Tensor, parts: List[Tensor]) -> bool:
 
 
 def launch_bound(x: Tensor) -> bool:
-    """True where starting operations limits the speed: on a GPU, without gradients, uncompiled."""
+    """True if the time to start operations limits the speed: uncompiled inference on a GPU."""
     return x.is_cuda and not (torch.is_grad_enabled() or in_graph())
 
 

@@ -3,7 +3,7 @@
 If each query sees a window of keys around it, visible pairs form a band of the attention matrix.
 Dense products of each block of queries with neighbouring blocks of keys cover the band, in memory
 linear in the length (Longformer, Beltagy et al., arXiv 2004.05150, appendix A, "sliding chunks").
-A window with dilation d is a dense window in each of d sequences, which contain every d-th token.
+A window with dilation d is a dense window in each of d subsequences that take every d-th token.
 """
 
 from typing import NamedTuple, Optional
@@ -73,9 +73,9 @@ class Blocks(NamedTuple):
         return x.reshape(x.size(0), -1, *rest)[:, :length]
 
     def around(self, parts: Tensor, start: int, end: int) -> Tensor:
-        """The tokens in and around each block from *start* to *end* - 1, zeros beyond the ends.
+        """Each block from *start* to *end* - 1 with its neighbours, zeros beyond the sequence.
 
-        *parts* is (R, N, L, …), and the result (R, end - start, K, …), whose overlaps share memory.
+        *parts* is (R, N, L, …).  In the result, (R, end - start, K, …), overlaps share memory.
         """
         first, last, number = start - self.before, end + self.after, parts.size(1)
         front, gap = max(-first, 0), max(last - number, 0)
@@ -125,8 +125,8 @@ def pair_bias(
 class BlockBias:
     """The biases of blocks of queries for several kinds of keys, (1|B, d, N, 1|H, L, ·) each.
 
-    All tokens of *batch* are new: S = T.  All padding is on the right: *visible* (1|B, S) is False
-    there.  *positions* is (1|B, S), or None for 0, 1, 2, ….
+    All tokens of *batch* are new: S = T.  All padding is on the right, and *visible* (1|B, S) is
+    False at padding.  *positions* is (1|B, S), or None for 0, 1, 2, ….
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class BlockBias:
 
 
 def rolled(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
-    """Roll each sequence of *x* along *dim*, so that its token number *starts* (B, 1) is first.
+    """Roll each sequence of *x* along *dim* so that the token at index *starts* (B, 1) is first.
 
     >>> rolled(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
     tensor([[8, 9, 7]])

@@ -22,8 +22,8 @@ from fairseq_posenc.flags.options import Layer
 #: The largest number of elements in the queries of a segment on a CPU, 0.5 MB in float32; with
 #: larger segments, reading the keys is slower.
 SEGMENT = 131_072
-#: The same for a GPU, 8,192 tokens of 512 channels.  A smaller batch is one segment, whose copies
-#: of keys are saved, because copying keys again would start more GPU kernels.
+#: The same for a GPU, 8,192 tokens of 512 channels.  A smaller batch is one segment, whose copied
+#: keys are saved for the backward pass, because copying them again would start more GPU kernels.
 SEGMENT_ON_GPU = 4_194_304
 
 
@@ -70,7 +70,7 @@ class Seen(NamedTuple):
     def read(self, x: Tensor, index: BlockSlice) -> Tensor:
         """The keys or values (n, S, H, D) that n blocks at *index* see, from *x* (R, N, L, H, D).
 
-        In dimension S, first tokens of the sentence precede the window, and chosen blocks follow.
+        In dimension S, first tokens of the sentence precede the window; chosen blocks follow it.
         """
         rows, blocks = index
         parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
@@ -83,7 +83,7 @@ class Seen(NamedTuple):
         return concatenated(parts, 2).flatten(0, 1)
 
     def _first_tokens(self, x: Tensor, rows: slice) -> Tensor:
-        """The first tokens of the sentence of each of the *rows*, (·, G, H, D)."""
+        """For each of the *rows*, the first G tokens of its sentence, (·, G, H, D)."""
         step = self.blocks.dilation
         start, stop = rows.start // step * step, -(-rows.stop // step) * step  # of whole sentences
         first = self.blocks.join(self.first_blocks(x)[start:stop], self.first)
@@ -140,7 +140,7 @@ class BlockAttention(NamedTuple):
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """The output (R, N, L, H, D) for *q*, *k* and *v* of the same shape.
 
-        The *bias* (R, N, 1|H, L, S) is for keys in the order in which :meth:`.Seen.read` has them.
+        The keys of *bias* (R, N, 1|H, L, S) are in the order of :meth:`.Seen.read`.
         """
         most = SEGMENT_ON_GPU if q.is_cuda else SEGMENT
         slices = block_slices(q.size(0), q.size(1), most // q[0, 0].numel())
@@ -174,7 +174,7 @@ def random_state(device: torch.device) -> Tensor:
 def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
     """A context in which random numbers start from *state*, a result of :func:`random_state`.
 
-    After the context, the generator has the same state as before.  None has no effect.
+    After the context, the generator has its earlier state.  If *state* is None, nothing changes.
     """
     if state is None:
         yield

@@ -23,8 +23,8 @@ STATE, _BUFFERS, TERMS = "attn_state", "buffers", "position_terms"
 _SPARE = "spare_memory"
 #: Name, in the incremental state, of the number of hypotheses (consecutive rows) per sentence.
 BEAM = "beam"
-#: Name, in the incremental state, of the index (1, ) of the new token; the tensors of such a state
-#: have room for later tokens and do not move in memory.
+#: Name, in the incremental state, of the index (1, ) of the new token; if a state has it, the
+#: state's tensors have room for later tokens and do not move in memory.
 COLUMN = "column"
 _BLOCK = 64  # tokens
 _ALWAYS = 2**62  # number of tokens that a hypothesis shares with itself: all
@@ -39,21 +39,21 @@ class KeyValueBuffers:
     read.
 
     Hypotheses of a beam search share most of their tokens.  On a CPU, the number of leading tokens
-    that each pair shares is tracked, so that reordering copies only later tokens; on a GPU, the
-    host would have to wait for the order.  If most tokens have to be copied, they are copied to the
-    decoder's spare memory, which replaces the layer's memory; the latter becomes the spare memory.
+    that each pair shares is tracked, so that reordering copies only later tokens.  On a GPU it is
+    not tracked, because the host would have to wait for the order.  If most tokens would have to be
+    copied, all are copied to the decoder's spare memory, which is exchanged for the layer's memory.
 
     Args:
         parts: keys, values and other tensors of the tokens so far, (B, H, S, D) each.
         spare: unused memory, which the layers of a decoder share.
-        keep: the number of earlier tokens to keep when new ones are added, or None for all.  When
-            this sliding window reaches the end of the memory, it moves back to the beginning.
+        keep: the number of earlier tokens to keep when new ones are added, or None for all.  The
+            kept tokens move back to the beginning of the memory when they reach its end.
     """
 
     def __init__(self, parts: Parts, spare: _Spare, keep: Optional[int] = None) -> None:
         first = next(iter(parts.values()))
         self.keep, self.spare = keep, spare
-        #: numbers of tokens: all so far, those before the window, those before the memory
+        #: numbers of tokens: so far, before the first kept token, before the start of the memory
         self.length = self.first = self.base = 0
         self.views: Parts = {}
         #: names of the parts in each memory, in order
@@ -186,7 +186,7 @@ def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
 def counted(like: Tensor, number: int) -> Tensor:
     """An empty tensor (B, S, 0), with S = *number* and as many rows as *like*.
 
-    A cache that lacks the keys of some tokens holds it as ``prev_tokens``, to count all tokens.
+    A cache that lacks the keys of some tokens stores such a tensor, whose size counts all tokens.
     """
     return like.as_strided((len(like), number, 0), (1, 1, 1))
 

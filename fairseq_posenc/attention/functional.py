@@ -39,7 +39,7 @@ class Padding(NamedTuple):
     first_text: Optional[Tensor] = None
 
     def after(self, memory: int) -> "Padding":
-        """The padding of the same tokens behind *memory* tokens that are not padding."""
+        """The padding of the sequences with *memory* real tokens put in front of each."""
         if self.mask is None:
             return self
         seen = self.mask.new_zeros(self.mask.size(0), memory)
@@ -55,8 +55,8 @@ class Batch(NamedTuple):
     length: int  # S
     padding: Padding = Padding()  # the padding of all S tokens
     causal: bool = False  # whether queries see no later keys
-    # number of keys, the last ones, that this forward pass projects: by default T, because a cache
-    # has the earlier ones; S if layers get *keys*, as with a memory
+    # how many keys, counted from the last, this forward pass projects: None for T, because a cache
+    # has the earlier keys; S if layers get *keys*, as with a memory
     projected: Optional[int] = None
     assigned: Optional[Places] = None  # positions in place of 0, 1, 2, …
 
@@ -141,7 +141,7 @@ def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
 
     Returns:
         ``bias``, the sum of masks and logits, (1|B, 1|H, 1|T, S), or None; ``causal``, whether
-        later keys have to be hidden without a bias; ``empty_rows``, whether a query may see none.
+        attention itself has to hide later keys; ``empty_rows``, whether a query may see no key.
     """
     padding, like, shared_bias = batch.padding, batch.like, kernel.encoding.shared_bias
     logits = None if shared_bias is None else shared_bias(places, cls_first=not padding.left)
@@ -229,7 +229,7 @@ def attend(
 def _without_empty_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
     """*bias* with zeros in rows that hide all keys; and a mask of these rows, (1|B, 1|H, 1|T, 1).
 
-    Otherwise the softmax of such rows and its gradients would be NaN.
+    Without the zeros, the softmax of these rows and its gradients would be NaN.
     """
     masked = bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
     return bias.masked_fill(masked, 0.0), masked

@@ -53,7 +53,7 @@ class GatedFlags:
         128, "s, the size of queries and keys", at_least=1, at_most=2**16, needs=_GATED
     )
     gau_expansion: Optional[int] = setting(
-        2, "width e of gates and values, divided by channels", at_least=1, at_most=64, needs=_GATED
+        2, "gate and value width e, as a multiple of channels", at_least=1, at_most=64, needs=_GATED
     )
     gau_offsets: Optional[bool] = setting(
         False,
@@ -62,9 +62,9 @@ class GatedFlags:
     )
     gau_normaliser: Optional[str] = setting(
         "softmax_plus",
-        "attention weights: softmax_plus, the softmax of logits times log(n)/log(reference length) "
-        "for a query that may see n keys; softmax; squared_relu, ReLU² divided by --gau-divisor; "
-        "scaled_squared_relu, ReLU² divided by its sum over the keys",
+        "attention weights: softmax_plus, a softmax with q·k multiplied by log(n) / log(reference "
+        "length), where the query may see n keys; softmax; squared_relu, ReLU² divided by "
+        "--gau-divisor; scaled_squared_relu, ReLU² divided by its sum over the keys",
         choices=(*SOFTMAX, *RELU),
         needs=_GATED,
     )
@@ -162,7 +162,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse content-dependent logits with a normaliser that cannot add them."""
+        """Refuse content-dependent logits unless the normaliser is a softmax."""
         for encoding in encodings:
             if encoding.content is not None and options.gau_normaliser not in SOFTMAX:
                 raise UsageError(
@@ -228,7 +228,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
     def transformed(
         self, q: Tensor, k: Tensor, v: Tensor, tables: Mapping[str, Any]
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Apply the transform, if any, to q, k (B, T, 1, s) and v (B, T, e), as (B, 1, T, …)."""
+        """Transformed q, k and v, (B, 1, T, …), from q and k (B, T, 1, s) and v (B, T, e)."""
         v = v.unsqueeze(2)
         if self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, tables["table"])
@@ -246,12 +246,12 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return both.split(1, dim=2)
 
     def _parts(self, name: str) -> List[Any]:
-        """The parameters (s) called *name* of queries and of keys, or None for each."""
+        """The parameter *name*, (s), of the queries and that of the keys; [None, None] if unset."""
         *kind, what = name.split("_")
         return [getattr(self, "_".join((*kind, side, what)), None) for side in ("q", "k")]
 
     def _both(self, name: str, like: Tensor) -> Any:
-        """The parameters called *name* of queries and of keys, stacked, (2, s), or None."""
+        """The results of :meth:`_parts`, stacked, (2, s), or None if unset."""
         parts = self._parts(name)
         if parts[0] is None:
             return None
@@ -259,7 +259,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return whole[name].view(2, -1) if whole else torch.stack(parts)
 
     def joinable(self) -> Dict[str, List[Tensor]]:
-        """The scales γ and the offsets b by name, those of queries before those of keys."""
+        """The scales γ and the offsets b by name, each first for queries, then for keys."""
         names = ("scale", "offset", "linear_scale", "linear_offset")
         parts = {name: self._parts(name) for name in names}
         return {name: part for name, part in parts.items() if part[0] is not None}

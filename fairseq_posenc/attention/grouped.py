@@ -23,7 +23,7 @@ class HeadFlags:
     kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values, each shared by the same number of query heads; "
-        "attention to the source uses the decoder's (default: the number of attention heads)",
+        "attention to the source has the decoder's number (default: the number of attention heads)",
         at_least=1,
     )
     qk_norm: Optional[bool] = setting(
@@ -53,7 +53,7 @@ def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
 
 
 def check_groups(encoding: PositionEncoding, heads: int) -> None:
-    """Refuse an *encoding* that changes keys differently for each head: heads share keys."""
+    """Refuse an *encoding* that changes keys differently per head, because heads share keys."""
     if encoding.transform is not None and encoding.transform.differs_by_head:
         raise UsageError(
             f"{flag_of(_flag(encoding.options, encoding.stack.side))} {heads}: --position-encoding "

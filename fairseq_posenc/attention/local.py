@@ -68,12 +68,12 @@ class LocalFlags(HeadFlags):
     )
     local_global_first_text: Optional[int] = setting(
         0,
-        "also make the first text of a pair global, such as the question of a reading task, but "
-        "at most this many tokens",
+        "largest number of global tokens in the first text of a pair, such as the question of a "
+        "reading task; with 0, only --local-global-tokens are global",
         role="free",
         at_least=0,
         at_most=4096,
-        needs={"local_global_tokens": None},  # with projections
+        needs={"local_global_tokens": None},  # which adds projections
     )
 
 
@@ -130,7 +130,7 @@ class LocalAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse invalid windows, dilations and first texts, and more numbers than layers."""
+        """Refuse invalid or too many windows or dilations, and global first texts if causal."""
         first = options.local_global_first_text
         if first and option(options, "causal", True):
             raise UsageError(
@@ -161,14 +161,14 @@ class LocalAttention(SparseAttention):
         self.kind = ((name, window, dilation), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """Mask (L, K), True where a token of a block has a token in its window."""
+        """Mask (L, K), True where a key is in the window of a query of the block."""
         distances = blocks.distances(device)
         before = self.before if causal else self.either_side
         after = 0 if causal else self.either_side
         return (distances >= -before * self.dilation) & (distances <= after * self.dilation)
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """Arguments of new tokens; ``bias`` is for global tokens and window, (1|B, 1|H, T, ·)."""
+        """Arguments for new tokens; the keys of ``bias`` are global tokens, then the window."""
         new, length, device = batch.like.size(1), batch.length, batch.like.device
         first = length - min(length, self.before * self.dilation + new)
         index = torch.arange(first, length, device=device)
@@ -238,7 +238,7 @@ class LocalAttention(SparseAttention):
     def _keep_global(
         self, saved: Parts, new: Parts, starts: Optional[Tensor], state: IncrementalState
     ) -> Parts:
-        """Store keys and values of new tokens that are global, and the number of all tokens."""
+        """Store keys and values of new tokens that are global, and the number of tokens so far."""
         k, places, seen = new["prev_key"], self.global_tokens, self.cached_length(state)
         length = seen + k.size(2)
         saved = {**saved, "tokens": counted(k, length)}

@@ -91,7 +91,7 @@ class PairwiseKernel(AttentionKernel):
         self.causal_in_bias = self.position_terms is not None
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
-        """Also store the content-dependent terms in the encoding, as those of layer *index*."""
+        """Also store the content-dependent terms in the encoding, under the layer's *index*."""
         super().set_layer(index, first)
         if self.position_terms is not None:
             self.encoding.layer_terms[index] = self.position_terms
@@ -111,7 +111,7 @@ class PairwiseKernel(AttentionKernel):
             prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
             prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
-            # a compiled layer would compile again for each number; a traced graph would keep one
+            # each number would recompile a compiled layer, and become a constant of a traced graph
             number = not (self.compiled or torch.jit.is_tracing())
             prepared["factor"] = self.length_factor(count_visible(batch, number))
         return prepared
@@ -153,7 +153,7 @@ class PairwiseKernel(AttentionKernel):
             # all hypotheses share the projected vectors, so beam search need not reorder them
             projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
             terms = self.position_terms(content, prepared["vectors"], projected, factor)
-            # a recorded step does not keep them, because they would miss changes of parameters
+            # a step recorded as a CUDA graph does not store them: parameters may change later
             if incremental_state is not None and COLUMN not in incremental_state:
                 self.set_incremental_state(incremental_state, TERMS, projected)
             bias = aligned(terms if bias is None else bias + terms)

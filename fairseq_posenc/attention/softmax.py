@@ -112,7 +112,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, scale, bias, content = self.logits(x, heads, prepared, incremental_state)
         k, v, relative_values = heads.k, heads.v, None
         if terms is not None and content is not None and terms.needs_weights:
-            # on a GPU, adding to values saves starting an operation; on a CPU, it costs more
+            # adding vectors to the values takes fewer operations, but more time on a CPU
             added = terms.added_values(content) if x.is_cuda else None
             if added is None:
                 relative_values = partial(terms.relative_values, content)
@@ -236,7 +236,7 @@ class CrossAttention(StockMultiheadAttention):
     ) -> IncrementalState:
         """Keep the source keys and values of unfinished sentences, whose hypotheses share them.
 
-        *new_order* (B',) has the old row, of the same sentence, that each new row continues.
+        *new_order* (B',): for each new row, the old row, of the same sentence, that it continues.
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):

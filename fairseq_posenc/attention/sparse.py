@@ -28,7 +28,7 @@ class SparseAttention(MultiheadAttention):
 
     takes = frozenset({"transform", "values", "shared"})
     traceable, static_cache = False, ""
-    #: G, the number of first tokens that can be global; and how many of these always are
+    #: G, how many tokens can be global, counted from the first; and how many of them always are
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks
@@ -45,7 +45,7 @@ class SparseAttention(MultiheadAttention):
             padding tokens before each sequence, (B, 1), or None; ``chosen``: the further keys or
             blocks of keys that the kernel chooses, or None.  Without a cache also ``causal``;
             ``global_bias``: the bias of global queries, (1|B, 1|H, G, S), or None; ``is_global``:
-            True at those of the first G tokens that are global, (1|B, 1, G, 1), or None.
+            whether each of the first G tokens is global, (1|B, 1, G, 1), or None.
         """
         starts, padding = None, batch.padding
         if padding.left and padding.mask is not None:

@@ -33,7 +33,7 @@ def flag_of(name: str) -> str:
 
 
 def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> str:
-    """A short form of argparse's error *message*; *known* are all flags, *words* the command line.
+    """Shorten argparse's error *message*; *known* are all flags, and *words* is the command line.
 
     >>> one_line("argument --norm/-n: invalid choice: 'rmss' (choose from 'layer', 'rms')", [])
     '--norm rmss: unknown; did you mean rms?'
@@ -66,7 +66,7 @@ def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> s
 
 
 def near(value: str, known: Sequence[str], shown: int = 30) -> str:
-    """A clause with the names in *known* nearest to *value*, or else all, if at most *shown*."""
+    """Suggest the *known* names similar to *value*, else list all if there are at most *shown*."""
     nearest = difflib.get_close_matches(value, dict.fromkeys(known), n=3, cutoff=0.6)
     if nearest:
         return "; did you mean {}?".format(" or ".join(nearest))
@@ -79,7 +79,7 @@ def flags_of_parser(parser: argparse.ArgumentParser) -> Sequence[str]:
 
 
 def _given(flag: str, words: Sequence[str]) -> str:
-    """The name of ``--max-sentences/--batch-size`` that *words* use, else its longest name."""
+    """Choose, from a *flag* such as ``--arch/-a``, the name that *words* use, else the longest."""
     names = flag.split("/")
     used = [name for name in names for word in words if word.partition("=")[0] == name]
     return max(used or names, key=lambda name: (name.startswith("--"), len(name)))

@@ -76,7 +76,7 @@ def new_folder(path: FilePath) -> Iterator[str]:
 def staging(out: str) -> Iterator[str]:
     """Yield a temporary folder inside *out*; its files move to *out* on exit, weights last.
 
-    *out* is created if necessary; its files of the same names are replaced atomically.
+    *out* is created if necessary; files in *out* with the same names are replaced atomically.
 
     Raises:
         UsageError: *out* cannot be created or written to.
@@ -110,7 +110,7 @@ def files_in(folder: FilePath) -> List[str]:
 
 @contextlib.contextmanager
 def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
-    """If the temporary file or folder *partial* cannot be written, refuse the path *shown*."""
+    """If writing the temporary file or folder *partial* fails, raise an error about *shown*."""
     try:
         yield
     except UsageError as error:
@@ -130,7 +130,7 @@ def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
 
 
 def _refuse_other(error: OSError, partial: Path) -> None:
-    """Refuse the file that *error* names, unless it is *partial*, inside it, or a parent of it."""
+    """Refuse the file that *error* names, unless it is, contains or is inside *partial*."""
     copied = error.errno in _FULL and error.filename2 is not None
     name = error.filename2 if copied else error.filename  # in a copy, filename is the source
     if isinstance(name, str):
@@ -160,7 +160,7 @@ def temporary_name(prefix: str) -> str:
 
 
 def remove_leftovers(folder: FilePath, prefix: str) -> None:
-    """Remove temporary files and folders of processes on this machine that no longer run."""
+    """Remove temporary files and folders of this machine's processes that no longer run."""
     pattern = re.escape(f"{prefix}.{socket.gethostname()}.") + r"(\d+)\.partial"
     with contextlib.suppress(OSError):  # the folder does not exist
         for name in os.listdir(os.fspath(folder)):

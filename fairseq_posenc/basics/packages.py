@@ -4,9 +4,9 @@ A pack adds its features in these modules, each of which is imported only where 
 
 ============  ===================================================================
 ``register``  registers encodings, attentions, models, tasks and the like
-``exchange``  registers formats for import and export, and adapters to export
+``exchange``  registers formats and adapters for import and export
 ``serving``   registers the hub interface and extra files of a task's model folders
-``commands``  ``COMMANDS`` of ``fairseq-posenc``; imports neither PyTorch nor fairseq
+``commands``  adds ``COMMANDS`` to ``fairseq-posenc``; imports neither PyTorch nor fairseq
 ============  ===================================================================
 """
 

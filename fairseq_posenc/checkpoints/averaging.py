@@ -80,14 +80,14 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     The mean is accumulated in float64 and cast back at the end, so the mean of equal checkpoints
     is bitwise equal to them.  Tensors that share memory in the files (tied embeddings) are averaged
     once and stay shared.  Settings, task state, history and training progress come from the
-    checkpoint with the most updates.  The optimiser's state is dropped, because Adam's moments do
-    not belong to the mean (fairseq's own script keeps one checkpoint's); a later
+    checkpoint with the most updates.  The optimiser's state is dropped, because no checkpoint's
+    Adam moments fit the mean (fairseq's own script keeps the state of one checkpoint); a later
     ``--restore-file`` starts a new optimiser.
 
     Raises:
-        UsageError: the checkpoints differ in keys, shapes, types, settings of the model, tied
-            tensors or integers, or are of different training runs; or a file is given twice, is
-            damaged or not finite, or holds only a part of a model.
+        UsageError: the checkpoints are of different training runs, or differ in keys, shapes,
+            types, model settings, integers or tied tensors; or a file is given twice, is damaged,
+            contains NaN or infinity, or holds only a part of a model.
     """
     mean: Optional[_RunningMean] = None
     newest: Dict[str, Any] = {}

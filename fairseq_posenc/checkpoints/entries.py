@@ -56,7 +56,7 @@ _NUMBER = _type("a number or None", int, float, _NONE)
 _SUM = _type("a number", int, float, Tensor)  # a tensor if several processes trained
 _TEXT = _type("text or None", str, _NONE)
 
-#: Rules by the path of an entry, containers before contents; absent entries are not checked.
+#: Rules, keyed by an entry's path, containers before contents; absent entries are not checked.
 _RULES: Dict[str, _Rule] = {
     "args": (
         lambda args: args is None or _is_model(args),

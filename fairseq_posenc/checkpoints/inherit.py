@@ -2,8 +2,7 @@
 
 Fine-tuning with ``--task sentence_prediction`` starts from ``--restore-file`` or
 ``--finetune-from-model``, or resumes in its ``--save-dir``.  In all three cases, the settings of
-the trained model come from that checkpoint, and flags that contradict them are refused; fairseq
-itself would start from random weights.
+the trained model come from that checkpoint, and flags that contradict them are refused.
 """
 
 import logging
@@ -53,7 +52,7 @@ def is_fine_tuning(settings: Options) -> bool:
 
 
 def start_of(cfg: Options, suffix: str = "") -> Optional[Tuple[str, str]]:
-    """The flag that says where a run starts, and its checkpoint; None for a start from scratch.
+    """The flag that names the checkpoint to start from, and its path; None to start from scratch.
 
     Flags have the same order of precedence as in fairseq.  A file that a flag names need not exist.
 
@@ -133,7 +132,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):
-        saved.setdefault(BY_TASK, "single")  # older than --segments
+        saved.setdefault(BY_TASK, "single")  # the checkpoint is older than --segments
     return as_ours(saved)
 
 

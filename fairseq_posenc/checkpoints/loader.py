@@ -105,7 +105,7 @@ REMEDY = "give the data folder that it was trained on"
 
 
 def named_labels(path: str, classes: int) -> List[str]:
-    """The first *classes* labels of a dictionary; none if there is no file.  Fewer are refused."""
+    """The first *classes* labels of a dictionary file, [] if it is absent; refuses fewer labels."""
     if not os.path.isfile(path):
         return []
     dictionary = read_dictionary(path, adds_mask=False)
@@ -153,7 +153,7 @@ def load(
 
 
 def checked_device(device: Union[str, torch.device]) -> str:
-    """The name of a device on which a model can compute."""
+    """Check that a model can compute on *device*, and return the device's name."""
     try:
         name = str(torch.device(device))
         torch.zeros(1, device=device).item()  # fails on a device without memory, such as "meta"

@@ -116,7 +116,7 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
 
 
 def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:
-    """If a model's architecture is not registered, give it the one in *overrides*, in place.
+    """Give a model of an unregistered architecture the name in *overrides*, in place.
 
     Returns:
         the overrides without that name, because fairseq would also apply it to task and criterion.
@@ -203,7 +203,7 @@ def _check_head(checkpoint: Values, path: str) -> None:
 
 
 def _check_kept_layers(model: Options) -> None:
-    """Refuse layers to keep for one side only: fairseq would drop all layers of the other side."""
+    """Refuse ``layers_to_keep`` for one side only: fairseq would drop all layers of the other."""
     kept = {f"{side}_layers_to_keep": option(model, f"{side}_layers") for side in SIDES}
     if not any(option(model, name) for name in kept):
         return
@@ -232,7 +232,7 @@ def _saved_values(checkpoint: Values) -> Dict[str, Any]:
 
 
 def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
-    """Convert texts in *overrides* to the type of the saved value, if that is a number or bool."""
+    """Convert strings in *overrides* to the type of the saved value, if it is a number or bool."""
     converted = {}
     for name, value in overrides.items():
         kind = type(saved.get(name))

@@ -20,7 +20,7 @@ _CONSTANTS = ("version", "_float_tensor")
 _OF_FAIRSEQ = "give a file that fairseq-train wrote"
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
-#: For an entry that only a file with a part of a model has: the message that refuses the file.
+#: Messages that refuse files with part of a model, keyed by an entry that only such files have.
 PARTIAL: Dict[str, str] = {}
 
 
@@ -30,8 +30,8 @@ def load_file(
     """Load a file of ``torch.save`` on the CPU; only objects on an allow-list are unpickled.
 
     If *lazy*, tensors are memory-mapped where PyTorch supports it; if not *lazy*, the checksums of
-    the archive are verified, which PyTorch does not do.  *stand_ins* maps further names in the file
-    to the objects that take their place.
+    the archive are verified, which PyTorch does not do.  *stand_ins* maps names of further pickled
+    objects to the objects to use instead.
 
     Raises:
         UsageError: the file is missing, is not a file of ``torch.save``, is damaged, or contains an
@@ -134,14 +134,14 @@ def refuse_partial(path: str, parameters: Mapping[str, Tensor]) -> None:
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
-    """Refuse *content* of a weight file unless it is ordinary tensors by name; return *content*."""
+    """Check that the *content* of a weight file maps names to ordinary tensors, and return it."""
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
+        raise UsageError(f"{path}: holds a {type(content).__name__}, not a dictionary of tensors")
     for name, value in content.items():
         if not isinstance(name, str) or not torch.is_tensor(value):
             raise UsageError(
-                f"{path}: {name} is a {type(value).__name__}, not a tensor; save the model's "
-                "tensors alone, by their names"
+                f"{path}: {name} is a {type(value).__name__}, not a tensor; save only the "
+                "model's tensors, as a dictionary that maps names to tensors"
             )
         if value.layout != torch.strided or value.is_quantized or value.is_complex():
             raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
@@ -172,7 +172,7 @@ def _is_archive(path: str) -> bool:
     if zipped:
         with zipfile.ZipFile(path) as archive:
             members = {name.rpartition("/")[2] for name in archive.namelist()}
-    if zipped and ("data.pkl" not in members or "constants.pkl" in members):  # TorchScript: both
+    if zipped and ("data.pkl" not in members or "constants.pkl" in members):  # TorchScript has both
         raise UsageError(
             f"{path}: is a zip archive or a TorchScript model, not a checkpoint; {_OF_FAIRSEQ}"
         )
@@ -234,6 +234,5 @@ def checkpoints_near(path: str) -> str:
 
 
 def _some_of(names: List[str], limit: int = 5) -> str:
-    """The first few of *names*, for an error message."""
     shown = ", ".join(str(name) for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,6 +1,6 @@
 """fairseq's operations on checkpoints, with further checks and one-line errors.
 
-The functions here that take a function of fairseq return a replacement for it;
+Functions here that take a function of fairseq return its replacement;
 :mod:`fairseq_posenc.extensions` installs the replacements.
 """
 
@@ -139,7 +139,7 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
 
 
 def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``load_checkpoint`` to check where a training starts, and begin the run's record."""
+    """Wrap ``load_checkpoint`` to check a run's initial checkpoint and start the run's record."""
 
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
@@ -195,7 +195,7 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
 
 
 def _check_optimizer(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
-    """Refuse the optimiser state of other parameters: it identifies parameters by index only."""
+    """Refuse an optimiser state of other parameters; the state identifies them only by index."""
     difference = position_difference(keys, ours)
     if difference is not None:
         raise UsageError(
@@ -210,8 +210,8 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
     Under ``fairseq-hydra-train`` that function passes a copy of the configuration to models with a
     dataclass, so derived settings (such as the length in training, which YaRN needs later) would be
-    missing from the checkpoint; the wrapper copies them back.  A model that is built for a
-    checkpoint must have the same position state: only ``--model-overrides`` could change that.
+    missing from the checkpoint; the wrapper copies them back.  A model built to load a checkpoint
+    must have the checkpoint's position parameters; ``--model-overrides`` cannot change them.
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:

@@ -122,7 +122,7 @@ def _resolve(name: str) -> Optional[object]:
 
 
 def _installed(names: Tuple[str, ...]) -> Dict[str, object]:
-    """The objects with these dotted *names*, by name, without those that are not installed."""
+    """Map each of the dotted *names* to its object, and leave out names that are not installed."""
     objects = {name: _resolve(name) for name in names}
     return {name: value for name, value in objects.items() if value is not None}
 

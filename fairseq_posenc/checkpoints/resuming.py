@@ -2,7 +2,7 @@
 
 A model without a table of positions can be trained in stages of different lengths (RoFormer
 Table 4: 512, 1536, 256, 128, 1536, 512).  Its training length is that of the longest stage, even if
-a shorter stage was the last.
+the last stage was shorter.
 """
 
 import logging
@@ -31,7 +31,7 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Layer, Options, by_name, option
 
 logger = logging.getLogger(__name__)
-#: For the group and name of a setting: its values before and now.
+#: Maps the group and name of a changed setting to its values before and now.
 Changes = Mapping[Tuple[str, str], Tuple[Any, Any]]
 
 #: errors that fairseq raises for unexpected content of a checkpoint
@@ -48,8 +48,8 @@ _WITHOUT_EFFECT = {
     *("disable_validation", "max_tokens_valid", "batch_size_valid", "max_valid_steps"),
     *("fixed_validation_seed", "gen_subset", "num_shards", "shard_id", "report_accuracy"),
 }
-#: Flags that a resumed run cannot change: the flag, its group and name in fairseq's configuration,
-#: and the setting that discards the state that depends on the flag, or "".  Packs add more flags.
+#: Flags that a resumed run cannot change.  Each entry has the flag, its group and name in fairseq's
+#: configuration, and the reset setting that permits the change, or "".  Packs add entries.
 FIXED = [
     ("--task", "task", "_name", ""),
     ("--source-lang", "task", "source_lang", ""),
@@ -92,7 +92,7 @@ def log_changes(path: str, changed: Changes) -> None:
 def check_same_kind(path: str, changed: Changes, cfg: Options) -> None:
     """Refuse to resume a run if a flag in :data:`FIXED`, such as the task, has changed.
 
-    After some of these changes fairseq would continue, after others it would raise an exception.
+    After some of these changes fairseq would continue; after others it would raise an exception.
     """
     for flag, group, name, reset in FIXED:
         before, now = changed.get((group, name), (None, None))
@@ -110,7 +110,7 @@ def check_settings_of(
     Settings that add no parameters cannot be checked in any other way.
 
     Returns:
-        True for a warm start, in which the settings differ; the differences are logged.
+        True for a warm start: from a stock checkpoint, or with other settings, which are logged.
 
     Raises:
         UsageError: the settings differ, and the run resumes or fine-tunes; or the rotary scaling
@@ -147,7 +147,7 @@ def check_settings_of(
     if cfg.model.rotary_scaling != "none" and length is not None and length != taken:
         raise UsageError(
             f"--rotary-scaling {cfg.model.rotary_scaling}: {path} was trained on texts of "
-            f"{length} tokens, but its frequencies would be scaled as if on {taken}; give "
+            f"{length} tokens, but its frequencies would be scaled as if for {taken}; give "
             f"--rotary-original-length {length}"
         )
     return bool(changed)
@@ -156,7 +156,7 @@ def check_settings_of(
 def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``Trainer.load_checkpoint`` to say in one line why a training cannot start from a file.
 
-    Its assertions and other errors about unexpected content are not defects of the program.
+    The assertions and errors that it raises for unexpected content are not defects of the program.
     """
 
     def wrapper(trainer: Trainer, path: str, *args: object, **kwargs: object) -> Any:

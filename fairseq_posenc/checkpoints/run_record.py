@@ -61,7 +61,7 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
 
 
 def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
-    """Refuse dictionaries of the same size as in training, with other words or another order."""
+    """Refuse a dictionary with as many words as in training, but other words or another order."""
     saved = record_of(checkpoint).get("dictionaries") or {}
     for name, now in _dictionaries(task).items():
         before = saved.get(name, now)

@@ -93,10 +93,10 @@ def settings_by_role(
 ) -> Dict[str, Any]:
     """The settings of a checkpoint's model that have one of *roles*, by default the role "model".
 
-    An architecture defined with argparse stores all flags of the run with the model's; flags
-    that are also in another group (task, optimiser, paths) are left out.  A flag newer than the
-    checkpoint gets the default, with which the model was trained.  A flag without an effect on the
-    model also gets the default, because older versions recorded its value from a preset.
+    Checkpoints of an architecture defined with argparse store all flags of the run as the model's;
+    flags that are also in another group (task, optimiser, paths) are left out.  A flag newer than
+    the checkpoint gets the default, with which the model was trained.  So does a flag without an
+    effect on the model, because older versions recorded the preset's value for such flags.
 
     *options*, on which roles can depend, are by default the settings of the checkpoint itself.
     """
@@ -132,7 +132,7 @@ def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
 
 
 def differences(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Dict[Any, Tuple[Any, Any]]:
-    """The settings in both mappings whose values differ: the two values, by name."""
+    """Map each setting that is in both mappings with different values to these two values."""
     common = [name for name in before if name in now]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 
@@ -149,7 +149,7 @@ def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
     fairseq under another name, but some compute something else: only a user can tell.
 
     Returns:
-        its name; None if the architecture is registered, or if no fairseq model has such layers.
+        the name of the fairseq model; None if the architecture is registered, or no model fits.
     """
     if _registered(checkpoint):
         return None

@@ -39,7 +39,7 @@ def in_any_layer(key: str) -> str:
 
 
 def _positions_apart(keys: Iterable[str], others: Iterable[str], name: str) -> List[str]:
-    """The position state of the stack *name* in *keys*, without keys in any layer of *others*."""
+    """The position-state *keys* of the stack *name* that *others* lack in all layers."""
     known = {in_any_layer(key) for key in others}
     ours = [key for key in keys if key.startswith(f"{name}.") and _POSITION_STATE.search(key)]
     return [key for key in ours if in_any_layer(key) not in known]
@@ -99,7 +99,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
             flag = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
             f"{flag}: the checkpoint was trained differently (first difference: {odd} is only in "
-            f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
+            f"the {'checkpoint' if left_out else 'model'}); {stack.strict_advice}"
         )
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)
@@ -168,7 +168,7 @@ def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
 
 
 def _same_widths(module: Any, state_dict: State, name: str) -> bool:
-    """True if the attention *name* has the input and query sizes of *module*."""
+    """True if the attention *name* in *state_dict* has the input and query sizes of *module*."""
     q, k = (state_dict.get(f"{name}.{part}_proj.weight") for part in "qk")
     if q is None or k is None or k.size(1) != module.k_proj.in_features:
         return False

@@ -117,9 +117,9 @@ def analyse(args: argparse.Namespace) -> None:
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
 
-    Print the numbers of Table 3 of "Implementation and Experiments for GAU-based Model" (Liu,
-    section 3.3) for q·k, softmax(q·k/√d) and ReLU²(q·k/√d), as means over all heads and sequences,
-    for each layer of an encoder. These definitions settle what the paper leaves open:
+    For each layer of an encoder, print rank and sparsity of q·k, softmax(q·k/√d) and ReLU²(q·k/√d),
+    as means over all heads and sequences, as in Table 3 of "Implementation and Experiments for
+    GAU-based Model" (Liu, section 3.3). These definitions settle what the paper leaves open:
 
     rank: torch.linalg.matrix_rank in float64, divided by the length. A singular value counts if it
         exceeds --tolerance (length times float32's epsilon) times the largest of its matrix.

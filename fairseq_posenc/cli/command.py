@@ -29,10 +29,10 @@ class Command(NamedTuple):
 class CommandParser(OneLineParser):
     """The parser of a command, which can declare some arguments only when it parses.
 
-    Those are arguments whose declaration needs slow imports; a bare ``--help`` does not show them.
+    Declaring these arguments needs slow imports, so a bare ``--help`` does not show them.
     """
 
-    #: Declares such arguments; takes the words of the command line after the command's name.
+    #: Declares these arguments; takes the words of the command line after the command's name.
     late: Optional[Callable[[Sequence[str]], object]] = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -138,7 +138,7 @@ def number(name: str, help: str, default: Any = None, kind: type = int, **option
 
 
 def user_dir(what: str = "the folder of your own encodings, as in training") -> Declare:
-    """The flag for the folder of a user's own parts, with the help *what*."""
+    """The flag ``--user-dir DIR``, with the help text *what*."""
     return argument("--user-dir", metavar="DIR", help=what)
 
 

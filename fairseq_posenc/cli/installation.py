@@ -1,7 +1,7 @@
 """``fairseq-posenc path``, ``list``, ``doctor``: the plug-in's folder, names and installation.
 
-Every rule of ``doctor`` was tried out.  Each check imports only the package that it checks, so the
-other checks also run where fairseq cannot be imported.
+Each check of ``doctor`` imports only the package that it checks, so the other checks also run where
+fairseq cannot be imported.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def path(args: argparse.Namespace) -> None:
 @command(
     "list",
     "print architectures, encodings and their papers",
-    user_dir("the folder of your own parts, which are then listed as well"),
+    user_dir("the folder of your own encodings, formats and presets, to list them as well"),
 )
 def list_(args: argparse.Namespace) -> None:
     """Print the names that the plug-in's flags accept.

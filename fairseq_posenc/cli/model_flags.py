@@ -29,7 +29,7 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
 
     Args:
         path: a checkpoint of this plug-in, of fairseq's ``transformer``, ``transformer_lm`` or
-            ``roberta``, or of a model like these three whose architecture is unknown here.
+            ``roberta``, or of an unregistered architecture whose layers have the same names.
         encoding: a value of ``--position-encoding``; by default the model's own.
     """
     if encoding is not None:

@@ -59,7 +59,7 @@ def text_from(args: argparse.Namespace) -> Text:
 def _packed(folder: str, given: Text) -> Text:
     languages = Text(source_lang=given.source_lang, target_lang=given.target_lang)
     if given != languages:
-        raise UsageError(f"--text-of {folder}: replaces the other flags on text; drop them")
+        raise UsageError(f"--text-of {folder}: replaces --tokenizer, --subwords etc.; drop them")
     packed = read_model_folder(folder, "--text-of")
     text = packed.text
     return text._replace(

@@ -41,7 +41,7 @@ _STREAM = (
 
 @contextlib.contextmanager
 def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
-    """The lines of ``--input`` or standard input, and their number or None; sets ``--buffer``."""
+    """The lines of ``--input`` or standard input, and their number if known; sets ``--buffer``."""
     path = args.input
     typed = path is None and sys.stdin is not None and sys.stdin.isatty()
     args.buffer = args.buffer or (1 if typed else BUFFER)
@@ -93,7 +93,7 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     number("--lenpen", "length penalty (default: as in the folder)", kind=float),
     number("--n-best", "translations per line", 1, at_least=1),
     switch("--scores", "write the score and a tab before each translation"),
-    switch("--prefix", "after a tab, each line has the text with which its translation starts"),
+    switch("--prefix", "each line is a text, a tab, and the start of its translation"),
     number(
         "--max-length", "longest translation, in tokens (200, as for fairseq-generate)", at_least=1
     ),
@@ -160,8 +160,8 @@ def predict(args: argparse.Namespace) -> None:
             --columns sentence1,sentence2
 
     For each line of the table, write the label, a tab and its probability, or the predicted value
-    of a regression. Write an empty line if a line has no text, or a longer one than the
-    model accepts, unless the training of the model truncated texts.
+    of a regression. If a line has no text, write an empty line. If a text is too long for the
+    model, truncate it if training truncated such texts; if not, write an empty line.
     """
     from fairseq_posenc.serving.model_folder import read_model_folder
 

@@ -20,7 +20,7 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.values import read_overrides
 
 _FOLDER = "checkpoint.save_dir"
-#: The overrides of the multirun jobs that this process has trained, by their folder.
+#: For each folder: the overrides of the multirun job that this process has trained in it.
 _begun: Dict[str, Sequence[str]] = {}
 
 
@@ -84,7 +84,7 @@ def allow_bfloat16(args: Namespace) -> None:
 
 
 def check_machine(args: Namespace) -> None:
-    """Refuse flags of a training that do not work on this machine."""
+    """Refuse training flags that do not work on this machine."""
     if not option(args, "optimizer"):
         return
     on_cpu = option(args, "cpu") or not torch.cuda.is_available()

@@ -28,8 +28,8 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
     (
         Exception,
         r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
-        "no GPU: give --cpu, and drop --fp16 and --quant-noise-scalar (in a checkpoint: give "
-        "--model-overrides \"{{'quant_noise_scalar': 0}}\")",
+        "no GPU: give --cpu, and drop --fp16 and --quant-noise-scalar (if a checkpoint sets it, "
+        "give --model-overrides \"{{'quant_noise_scalar': 0}}\")",
     ),
     (
         AssertionError,
@@ -65,7 +65,7 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
 
 
 def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageError]:
-    """The :class:`UsageError` that replaces an error of a command with *flags*; None for others."""
+    """The :class:`UsageError` that replaces an error of a command with *flags*; None if unknown."""
     if isinstance(error, UsageError):
         return error
     line = _line(error, flags)

@@ -1,4 +1,4 @@
-"""One-line messages for errors of fairseq's commands, with the nearest existing name."""
+"""One-line messages for errors of fairseq's commands, which suggest the nearest existing name."""
 
 import argparse
 import sys
@@ -33,11 +33,11 @@ def _flags_of(family: Family) -> Sequence[str]:
 
 
 def _where_it_belongs(flag: str, having: Sequence[Family], arch: Optional[str]) -> str:
-    """Advice on a flag that the models *having* accept, but not *arch* (None without --arch)."""
+    """Advice on a *flag* that models *having* accept but *arch* (None without --arch) does not."""
     if arch is None:
         name = flag[2:].replace("-", "_")
         return (
-            "belongs to the model, and the checkpoint sets it; if it may be changed, give "
+            "belongs to the model, so the checkpoint sets its value; if it may be changed, give "
             f"--model-overrides \"{{'{name}': VALUE}}\""
         )
     if family_of(arch) is None:
@@ -68,7 +68,7 @@ def _instead_of(arch: str) -> Optional[str]:
 
 
 def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``parse_args_and_arch``: report errors in parsing, and known later ones, on one line."""
+    """Wrap ``parse_args_and_arch``: report parsing errors, and known later errors, on one line."""
 
     def wrapper(
         parser: Any, input_args: Optional[List[str]] = None, *args: Any, **kwargs: Any

@@ -34,8 +34,8 @@ def keep_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., Li
             if "Sentences lengths should not exceed max_tokens" not in str(error):
                 raise
             raise UsageError(
-                f"{error}; raise --max-tokens (--max-tokens-valid while training) above the length "
-                "of the longest sentence"
+                f"{error}; raise --max-tokens (or, for the validation sets of a training, "
+                "--max-tokens-valid) to at least the length of the longest sentence"
             ) from error
         kept = sum(len(batch) for batch in batches)  # batches are consecutive slices
         return batches if kept == len(indices) else [*batches, indices[kept:]]

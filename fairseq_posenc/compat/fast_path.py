@@ -22,8 +22,8 @@ def no_fast_path(layer: nn.Module) -> None:
     In evaluation of a loaded checkpoint, fairseq 0.12.2 calls a fused kernel instead of
     ``self_attn``: position encodings inside the attention are silently skipped (torch 1.12), or
     generation stops with "Mask Type should be defined" (1.13 and 2.4).  It also registers
-    duplicates of eight parameters in every layer, which newer fairseq refuses to load.  Without
-    the duplicates, all versions of fairseq write the same entries and load those of 0.12.2.
+    duplicates of eight parameters in every layer, which newer fairseq refuses to load.  As they are
+    no longer written or read, all versions write the same entries and load checkpoints of 0.12.2.
     """
     layer._register_load_state_dict_pre_hook(_drop_duplicates)
     if not hasattr(layer, "can_use_fastpath"):

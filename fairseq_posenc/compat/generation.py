@@ -59,7 +59,7 @@ def _skips_invalid_sizes(task: LanguageModelingTask) -> bool:
 def pad_prompts_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
     """Move padding on the left of a prompt to the right before generation.
 
-    Measured: fairseq's search takes padding for the end of a prompt, so it generates text in place
+    Measured: fairseq's search treats padding as the end of a prompt, so it generates text in place
     of the padding and then appends the prompt.  (``fairseq-interactive`` pads on the right; batches
     from other sources may be padded on the left.)
     """

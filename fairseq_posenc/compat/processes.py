@@ -39,7 +39,7 @@ def join_launched_processes(infer_init_method: Callable[..., None]) -> Callable[
 def exchange_on_cpu(data_parallel: Callable[..., Any]) -> Callable[..., Any]:
     """Let ``--ddp-backend pytorch_ddp`` wrap a model on a CPU.
 
-    fairseq always passes the number of a GPU.  Measured with two processes on a CPU:
+    fairseq always passes the index of a GPU.  Measured with two processes on a CPU:
     "device_ids and output_device arguments only work with single-device/multiple-device GPU
     modules or CPU modules, but got device_ids [0]".
     """

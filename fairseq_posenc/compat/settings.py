@@ -40,7 +40,7 @@ def value_of(text: str) -> Any:
 
     Raises:
         TypeError: *text* is not a string; fairseq expects this error from ``eval``.
-        UsageError: *text* is another kind of expression.
+        UsageError: *text* is any other kind of expression.
     """
     if not isinstance(text, str):
         raise TypeError(f"value_of() takes a string, not {text!r}")

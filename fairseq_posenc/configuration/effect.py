@@ -1,7 +1,7 @@
 """Which settings have an effect on a model, and which have none, such as a rotary base with ALiBi.
 
-The declarations of flags decide.  A flag that belongs to an entry of a registry, such as an
-encoding, needs that entry; other flags declare their ``needs``
+This follows from the declarations of the flags.  A flag that belongs to an entry of a registry,
+such as an encoding, needs that entry; other flags declare their ``needs``
 (:func:`~fairseq_posenc.flags.settings.setting`).
 
 An ablation over a flag without effect would compare identical models, so such a flag is refused if
@@ -44,7 +44,7 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
 def unused_settings(cfg: Options, declared: Declared) -> List[str]:
     """The settings of a trained model that have no effect on it, and differ from their defaults.
 
-    fairseq's sizes of sub-layers are not listed: defaults would be no clearer in a checkpoint.
+    fairseq's sub-layer sizes are left out: a checkpoint with their defaults would be no clearer.
     """
     unused = []
     for name, metadata in declared.items():
@@ -78,7 +78,7 @@ def lacks(unmet: Needs, cfg: Options) -> str:
 
 
 def _all_needs(name: str, declared: Declared) -> Iterator[Needs]:
-    """The needs of a flag: in each mapping, at least one flag has to have one of the values."""
+    """Yield the needs of a flag; of each mapping, at least one flag must have one of its values."""
     metadata = declared[name]
     registries: List[Registry[Any]] = [ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS]
     registries += [registry for feature in FEATURES for registry in feature.registries]

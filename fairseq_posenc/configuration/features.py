@@ -42,7 +42,7 @@ class Feature(NamedTuple):
     # returns the stack with the changes of the feature
     stack: Optional[Callable[[Options, Stack], Stack]] = None
     # given the length of a training text, returns the number of positions that the model sees in
-    # training; the largest result of all features counts
+    # training; the largest result of all features is used
     trained_length: Optional[Callable[[Options, int], int]] = None
     # refuses configurations that cannot work
     check: Optional[Callable[[Completed], None]] = None
@@ -73,7 +73,7 @@ def features_of(models: Iterable[str]) -> List[Feature]:
 
 
 def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = "drop") -> None:
-    """Refuse the flags that *why* maps to reasons, if they are on, because *flag* excludes them."""
+    """Refuse each flag in *why* that is on; *why* maps it to the reason why *flag* excludes it."""
     for name, reason in why.items():
         value = option(cfg, name)
         if value:

@@ -167,7 +167,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 
 
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
-    """The flags of positions, attention and layers that all families, or only *models*, have."""
+    """The position, attention and layer flags of all families, and those that *models* add."""
     flags = list(_flags_of_features(features_of(models)))
     fixed = (KindFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags, ParameterFlags)
     for each in fixed:
@@ -208,8 +208,8 @@ def defaults_of(family: type) -> Dict[str, Any]:
 def computing_fields(family: type, options: Options) -> List["dataclasses.Field[Any]"]:
     """The settings on which the outputs of a trained model depend, the plug-in's own first.
 
-    These are all settings with the role ``model``, and the plug-in's own with the role ``free``,
-    such as ``--rotary-scaling``, with which a checkpoint computes scaled frequencies.
+    These are all settings with the role ``model``, and the plug-in's own settings with the role
+    ``free``, such as ``--rotary-scaling``, which changes the frequencies that a model computes.
     """
     ours, computing = plug_in_flags(), []
     for field in dataclasses.fields(family):

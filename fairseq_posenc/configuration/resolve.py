@@ -41,9 +41,9 @@ def is_complete(cfg: Options) -> bool:
     return all(option(cfg, name) is not None for name in _COMPLETE)
 
 
-# sizes of the plug-in whose default is another flag
+# the plug-in's sizes that default to the value of another flag
 _OWN_DEFAULTS_FROM = {"encoder_input_dim": "encoder_embed_dim", "num_positions": "max_positions"}
-# sizes whose default is another flag, as in fairseq; the order matters
+# all sizes that default to the value of another flag, ordered so that this value is set first
 _DEFAULTS_FROM = {
     **_OWN_DEFAULTS_FROM,
     "decoder_embed_dim": "encoder_embed_dim",
@@ -55,7 +55,7 @@ _DEFAULTS_FROM = {
 
 @contextlib.contextmanager
 def left_open(cfg: Options) -> Iterator[None]:
-    """A context that finally unsets sizes whose default is another flag, unless they were given.
+    """A context that unsets, on exit, sizes in :data:`_OWN_DEFAULTS_FROM` that were not given.
 
     fairseq's ``options.get_args`` changes settings of a complete command line; :func:`close`
     therefore sets these sizes only when the model is built.
@@ -68,7 +68,7 @@ def left_open(cfg: Options) -> Iterator[None]:
 
 
 def close(cfg: Options, declared: Declared) -> None:
-    """Set the *declared* sizes that follow another flag, in place, unless they were given."""
+    """Set the *declared* sizes in :data:`_OWN_DEFAULTS_FROM` that were not given, in place."""
     for name, source in _OWN_DEFAULTS_FROM.items():
         if name in declared and getattr(cfg, name) is None:
             setattr(cfg, name, getattr(cfg, source))
@@ -87,7 +87,7 @@ def configure(
     an effect on the model gets its default, so that checkpoints record what was built.
 
     *settings* are the task's settings, or the parsed command line; *longest* is the length of the
-    longest training text in tokens, by default the most that a stack accepts.
+    longest training text in tokens (default: the longest that a stack accepts).
     """
     flags, fresh, features = family.dataclass, not is_complete(cfg), features_of(family.models)
     declared = declared_by(flags)
@@ -120,7 +120,7 @@ def configure(
 
 
 def _fill_defaults(cfg: Options, declared: Declared) -> None:
-    """Fill unset flags with their defaults; sizes that follow another flag come last."""
+    """Fill unset flags; those that default to the value of another flag are filled last."""
     for name, metadata in declared.items():
         former = metadata.get("role") == "former"
         if name not in _DEFAULTS_FROM and not former and getattr(cfg, name, None) is None:
@@ -136,7 +136,7 @@ def _fill_defaults(cfg: Options, declared: Declared) -> None:
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
     """Replace former names and values of flags in *cfg*, in place; if *notice*, log each of them.
 
-    The name of a file is replaced by what a checkpoint stores of the file (``stored`` of
+    A value such as a file name is replaced by what a checkpoint stores instead (``stored`` of
     :func:`~fairseq_posenc.flags.settings.setting`).
     """
     settings = {field.name: getattr(cfg, field.name, None) for field in dataclasses.fields(family)}

@@ -1,12 +1,12 @@
 """Roles and ranges of fairseq's own model flags, and the settings that some of them need.
 
 Flags without a role here are part of the trained model; see :mod:`fairseq_posenc.flags.settings`.
-So are the flags of quantisation noise: after scalar noise, evaluation quantises all weights, and
+Among them are those of quantisation noise: after scalar noise, evaluation quantises all weights;
 product quantisation noise adds a matrix through which the embeddings pass.
 
 fairseq accepts any number, and then fails later or computes something unintended, for example with
 a table of negative size or a layer that does not exist.  The ranges refuse values that nobody can
-mean; upper bounds are far above all models so far, and catch a wrong unit or a lost decimal point.
+mean; upper bounds far exceed all existing models, and catch a wrong unit or a lost decimal point.
 """
 
 from typing import Dict

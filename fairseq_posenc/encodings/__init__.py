@@ -1,4 +1,4 @@
-"""Position encodings, one per file (fairseq's two tables share one), and their registry.
+"""Position encodings, one per file (fairseq's two tables share a file), and their registry.
 
 To add an encoding to this package, add a file to this folder.  To add one of your own, use
 :func:`register_encoding` in a file in your ``--user-dir``.

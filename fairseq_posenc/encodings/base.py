@@ -158,7 +158,7 @@ class QKVTransform(Hook, nn.Module):
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The flag, if it is on, with which values are transformed as well; else None.
+        """The flag that makes the class transform values as well, if it is on; else None.
 
         If values are transformed, a shift of all positions changes the outputs.
         """
@@ -240,7 +240,7 @@ class DistanceBias(SharedBias):
 
         If distances are differences of indices, all sequences share them, whatever their padding,
         and logits are computed for the S + T - 1 distances of a sequence.  Otherwise, logits are
-        computed for each query and key or, if they are fewer, for the distances below the bound.
+        computed per pair of query and key, or per distance below the bound if these are fewer.
         """
         distances = places.distances
         if distances is None:

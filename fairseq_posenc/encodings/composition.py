@@ -14,7 +14,7 @@ from fairseq_posenc.flags.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):
-    """Sum of content-free *terms*, whose keys are names of encodings; [CLS] may be untied.
+    """Sum of content-free *terms*, by name of the encoding; [CLS] may be untied.
 
     TUPE, Ke, He, Liu, arXiv 2006.15595.  [CLS] is not a word and its position carries no
     information, so all logits v_ij that involve it can be reset (Eq. 9, with [CLS] at position 0):
@@ -52,7 +52,7 @@ class SharedBiasSum(nn.ModuleDict):
         return torch.stack([term.logits_by_distance(distances).float() for term in terms]).sum(0)
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """By name, logits (1, 1|H, T, T) of each term and of the sum, at *positions* (1, T)."""
+        """Logits (1, 1|H, T, T), by name, of each term and of the sum, at *positions* (1, T)."""
         places = Places(positions, positions, positions.size(1), by_index=True)
         logits = {name: term(places) for name, term in self.items()}
         if len(logits) > 1 or self.untie_cls:
@@ -65,9 +65,9 @@ class SharedBiasSum(nn.ModuleDict):
         return sum(logits[1:], logits[0])
 
     def _beside_cls(self, places: Places) -> Tensor:
-        """Logits (1, H, T, S), those of other tokens joined with a row and a column for [CLS].
+        """Logits (1, H, T, S): the terms for all other tokens, plus a row and a column for [CLS].
 
-        Joining needs no masks, unlike a replacement of logits where positions are 0.
+        This needs no masks, unlike replacing the logits at position 0.
         """
         queries, keys = places.queries, places.keys
         with_cls = int(queries.size(1) == keys.size(1))
@@ -215,7 +215,7 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
     if not any(e.shared for e in pattern.encodings):
         raise UsageError(
             f"--untie-cls: --position-encoding {pattern.value} has no content-free logits to "
-            "reset; drop the flag, or add an encoding that has, such as tupe, t5 or alibi"
+            "reset; drop the flag, or add an encoding that has some, such as tupe, t5 or alibi"
         )
     if not stack.has_cls:
         raise UsageError(

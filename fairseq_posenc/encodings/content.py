@@ -98,7 +98,7 @@ class ContentBias(Hook, nn.Module):
         raise NotImplementedError
 
     def tables(self) -> Dict[str, Tensor]:
-        """Vectors that are added to ``keys`` and to ``values``, (N, D) or (H, N, D) each.
+        """Vectors added to keys, as ``keys``, and to values, as ``values``: (N, D) or (H, N, D).
 
         There is one for each distance from -K to K, or from -K to 0 in a causal stack.  By default
         there are no such vectors.
@@ -108,12 +108,12 @@ class ContentBias(Hook, nn.Module):
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """A term (B, H, T, D) added to the output of attention, or None, as by default.
 
-        Shaw et al., arXiv 1803.02155, Eq. 3; *weights* (B, H, T, S) are those after dropout.
+        Shaw et al., arXiv 1803.02155, Eq. 3; *weights* (B, H, T, S) are weights after dropout.
         """
         return None
 
     def added_values(self, content: Content) -> Optional[Tensor]:
-        """Vectors a (1|B, 1|H, S, D) to add to the values if there is a single query, T = 1.
+        """Vectors a_j, (1|B, 1|H, S, D), to add to the values if there is a single query, T = 1.
 
         Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use the fused
         kernel, at the price of one vector per key.  If the result is None, as by default, the step
@@ -128,7 +128,7 @@ class ContentBiasSum(nn.ModuleDict):
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
         super().__init__(terms)
         self.with_vectors = with_vectors
-        #: names of the terms that change values, for which they need the attention weights
+        #: names of the terms that change values, and therefore need the attention weights
         self.of_values = [name for name, term in terms.items() if term.needs_weights]
         self.needs_weights = bool(self.of_values)
 

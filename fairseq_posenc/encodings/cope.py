@@ -67,7 +67,7 @@ class ContextualPositions(ContentBias):
         return low + part * (high - low)
 
     def positions(self, content: Content) -> Tensor:
-        """p_ij, (B, H, T, S), summed in float32, from 0 to p_max."""
+        """p_ij, (B, H, T, S), between 0 and p_max; gates are summed in float32 or wider."""
         gates = content.products
         gates = gates.to(AT_LEAST_FLOAT32[gates.dtype]).sigmoid()
         hidden = distances(gates.size(2), gates.size(3), gates.device) > 0  # (T, S)

@@ -78,7 +78,7 @@ class Dape(ContentBias):
             return static + self.adapted(products, static)
         batch, _, queries, keys = products.shape
         rows = max(1, _SEGMENT // (batch * keys * self.first.out_features))
-        if rows >= queries:  # one compilation then serves all numbers of keys
+        if rows >= queries:  # without segments, one compilation serves all lengths
             return static + self._segment(products, static)
         parts = zip(products.split(rows, dim=2), static.split(rows, dim=2))
         adapted = [self._segment(*part) for part in parts]

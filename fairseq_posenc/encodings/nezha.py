@@ -5,7 +5,7 @@ with a^K = a^V = a, which is fixed and the same in all layers and heads:
 
     a_d[2t] = sin(d / 10000^{2t/D}),   a_d[2t+1] = cos(d / 10000^{2t/D}),   d = j - i, clipped
 
-The released code numbers distances from -K on, so its vector for distance d is a_{d+K} here.
+The released code counts distances from 0 instead of -K: its vector for distance d is a_{d+K} here.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def vectors(max_distance: int, dim: int, dtype: torch.dtype, device: torch.devic
     flags=NezhaFlags,
 )
 class NezhaSinusoids(ClippedDistances):
-    """Fixed a^K and a^V; no fused attention kernel is used except for steps of one token."""
+    """Fixed a^K and a^V; attention is fused only in decoding steps of one token on a GPU."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)

@@ -138,7 +138,7 @@ def numbers_of(
     symbols: Mapping[str, int],
     chosen: Optional[List[str]] = None,
 ) -> List[int]:
-    """The ids of *chosen* symbols; by default, of all in the setting *name*, or in *default*."""
+    """The ids of *chosen*, by default all symbols in the setting *name* or, if unset, *default*."""
     value = str(option(options, name) or default)
     chosen = value.split() if chosen is None else chosen
     for symbol in chosen:
@@ -197,10 +197,10 @@ class SeparatorFlags:
 
     position_separators: Optional[str] = setting(
         None,
-        "symbols of the dictionary, separated by blanks, at which --position-ids and "
-        "--document-mask divide a text: ends of documents (default: </s>, the end of a line; give "
-        "</s></s> for empty lines), ends of segments (default: a full stop), or operators, the "
-        "last of which begins the answer (default: '+ =')",
+        "dictionary symbols, separated by blanks, at which --position-ids and --document-mask "
+        "divide a text, depending on the rule: ends of documents (default: </s>, end of line; give "
+        "</s></s> if empty lines separate documents), ends of segments (default: a full stop), or "
+        "operators, the last of which begins the answer (default: '+ =')",
     )
 
 
@@ -214,8 +214,8 @@ class DocumentPositions(PositionRule):
     """Positions that start again after each separator.
 
     In a decoder, whose input is its target shifted by one, a separator begins the next document and
-    has position 0; in an encoder, it ends a document.  One symbol written twice, such as
-    ``</s></s>``, separates documents where the symbol follows itself: at empty lines.
+    has position 0; in an encoder, it ends a document.  One symbol written twice separates documents
+    where the symbol follows itself: ``</s></s>`` at empty lines.
     """
 
     def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:

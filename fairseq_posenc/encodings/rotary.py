@@ -188,7 +188,7 @@ def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
 class Rotary(QKVTransform):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
-    The length in training is the longest of the stack unless ``--rotary-original-length`` is set.
+    The length in training is ``--rotary-original-length``, by default the stack's longest sequence.
     """
 
     applies_to_features = True  # rotations keep norms
@@ -285,7 +285,7 @@ class Rotary(QKVTransform):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys (B, T, H, D), and values, which ``--rotary-value`` rotates."""
+        """Rotated queries and keys (B, T, H, D), and values, rotated under ``--rotary-value``."""
         multiply = Multiply.apply if table.is_complex() else multiply_real
         if self.rotate_values:  # the temperature scales logits, not values
             q, k, v = multiply(table, self.pairing, q, k, v)

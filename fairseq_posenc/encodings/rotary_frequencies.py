@@ -242,7 +242,7 @@ def check_scaling(scaling: Scaling, dim: int) -> None:
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; "
-            f"also give that, one of {', '.join(name for name in RULES if name != 'none')}"
+            f"also set that flag to one of {', '.join(name for name in RULES if name != 'none')}"
         )
     if rule != "none" and factor == 1:
         raise UsageError(

@@ -51,7 +51,7 @@ class ClippedDistances(ContentBias):
     """
 
     takes_positions = True
-    #: K, and the largest d, which is 0 in a causal stack
+    #: K, and the largest d that has a vector
     max_distance: int
     max_later: int
 

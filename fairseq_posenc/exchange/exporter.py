@@ -1,7 +1,7 @@
 """Export of our models: each is written to a temporary folder, checked, and moved into place.
 
-A checkpoint can hold only an adapter, which changes a whole model.  An exporter that has a
-``target`` can write adapters.
+A checkpoint can hold an adapter, which changes a model, instead of a whole model.  Only an exporter
+with a ``target`` can write adapters.
 """
 
 import os
@@ -27,10 +27,10 @@ HEAD = Flag(
     "head to export; lm: the language-model head; features (only with onnx): no head",
     "NAME",
 )
-ABOUT = Flag("about", "a sentence about the training data, for the card", "TEXT")
-#: The flags of an exporter that writes a card.
-CARD_FLAGS = (ABOUT, Flag("scores", "text files with scores, for the card", "FILE", nargs="+"))
-#: The flags of an exporter that say how text was prepared.
+ABOUT = Flag("about", "a sentence about the training data, for the model card", "TEXT")
+#: The flags of an exporter that writes a model card.
+CARD_FLAGS = (ABOUT, Flag("scores", "text files with scores for the model card", "FILE", nargs="+"))
+#: The flags that tell an exporter how text was prepared.
 SUBWORD_FLAGS = (
     Flag("text_of", "folder of a packed model whose text was prepared in the same way", "FOLDER"),
     Flag("subwords", "kind of subwords, if not from --text-of (default: none)", choices=SUBWORDS),
@@ -161,10 +161,10 @@ class CheckpointExporter(Exporter):
 def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[str]:
     """The name of the head to export, or None for the language-model head.
 
-    If *head* is None, the only head that is not for pre-training is chosen, if there is one.
+    If *head* is None, the head that is not for pre-training is chosen, if the model has one.
 
     Raises:
-        UsageError: the model has no such head, or *head* is None and the model has several heads.
+        UsageError: the model has no such head, or *head* is None and several heads could be chosen.
     """
     known = [*checkpoint.heads(CLASSIFICATION_HEADS), *checkpoint.heads(TOKEN_HEADS)]
     usual = [name for name in known if f"{CLASSIFICATION_HEADS}{name}" not in PRETRAINING]
@@ -184,7 +184,7 @@ def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[s
 
 
 def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
-    """The request with the path of a checkpoint file, its subwords, and its search settings.
+    """Return the request for a checkpoint file, the model's subwords, and its search settings.
 
     Args:
         wanted: the request; its path can be a model folder, from which all three are read.

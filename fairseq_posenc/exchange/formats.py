@@ -1,9 +1,9 @@
 """The registry of formats, the interfaces of importers and exporters, and their reports.
 
-A format is one Python file, also in a user's ``--user-dir``, that defines an :class:`Importer`, an
-:class:`Exporter`, or both, and calls :func:`register_format`.  An importer returns settings and
+A format is one Python file, here or in a user's ``--user-dir``, that defines an :class:`Importer`,
+an :class:`Exporter`, or both, and calls :func:`register_format`.  An importer returns settings and
 parameters under fairseq's names; an exporter reads a checkpoint of this plug-in.  All formats share
-the code for checkpoints, dict.txt, temporary folders, and the comparison of both models.
+the code for checkpoints, dict.txt, temporary folders, and the comparison of models' outputs.
 
 An export refuses a setting with the role ``model`` that is not at its default unless the format
 lists it in :class:`Expressible`.  So a new flag is refused until somebody lists it.
@@ -23,8 +23,9 @@ from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.kinds import MASKED, Kind, Parameters, Settings
 
-#: A function of right-padded tokens (B, T), numbered as in fairseq, and segments (B, T).  Its
-#: output: logits (B, T, V) in the order of fairseq's dictionary; (B, N) or (B, T, N) for a head.
+#: A function of right-padded tokens (B, T), numbered as in fairseq, and of segments (B, T) or, in
+#: translation, target tokens.  It returns logits (B, T, V) in the order of fairseq's dictionary or,
+#: for a head, (B, N) or (B, T, N).
 Logits = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -71,7 +72,7 @@ class Wanted(NamedTuple):
 
     path: str  # the input: a foreign model or a checkpoint
     out: str  # the folder or file to write
-    verify: bool = False  # whether to compare both models
+    verify: bool = False  # whether to compare outputs before and after conversion
     # values of the format's flags, by :attr:`Flag.name`
     options: Mapping[str, Any] = MappingProxyType({})
 
@@ -150,7 +151,7 @@ class Format(NamedTuple):
 
     @property
     def ways(self) -> str:
-        """The commands that accept it, such as ``import and export``."""
+        """The commands that accept the format, such as ``import and export``."""
         given = {"import": self.importer, "export": self.exporter}
         return " and ".join(name for name, way in given.items() if way is not None)
 
@@ -212,7 +213,7 @@ def check_flags(name: str, wanted: Wanted) -> None:
             )
 
 
-#: Settings whose effect exporters read from the modules and parameters of a model.
+#: Settings that need no check, because exporters read their effect from modules and parameters.
 FROM_PARAMETERS = (
     *(f"{side}_{name}" for side in SIDES for name in ("layers", "embed_dim", "ffn_embed_dim")),
     *(f"{side}_{name}" for side in SIDES for name in ("attention_heads", "kv_heads")),
@@ -229,10 +230,10 @@ class Expressible(NamedTuple):
     """The settings that a format can represent, and their values."""
 
     target: str  # the format, for messages
-    # names of settings that may have any value, because all are supported or have no effect
+    # names of settings for which every value is supported or has no effect
     any: Collection[str]
-    # for further settings, by name, the supported values; a setting that is in neither collection
-    # must have its default, unless it has no effect in the model
+    # the supported values of further settings, by name; settings in neither collection must have
+    # their defaults, unless they have no effect in the model
     values: Mapping[str, Collection[Any]]
 
 

@@ -40,7 +40,7 @@ MODEL_OVERRIDES = Flag(
 )
 #: The default search settings of fairseq-generate.
 SEARCH = Search(beam=5, lenpen=1.0)
-#: Endings of the names of buffers.
+#: Endings of the names of buffers, which are not exported.
 _BUFFERS = (".version", "._float_tensor")
 
 
@@ -68,7 +68,7 @@ class NativeCheckpoint(NamedTuple):
         return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
 
     def load(self, path: str, changes: Mapping[str, Any]) -> nn.Module:
-        """The model in file *path*; *changes* of settings apply unless it is this checkpoint."""
+        """The model in file *path*, with *changes* to its settings if it is not this checkpoint."""
         same = path == self.path
         loaded = self.loaded if same else _load(path, self.kind, changes, self.loaded.task)
         model: nn.Module = loaded.model
@@ -208,11 +208,11 @@ def read_source(
     """
     path, data = wanted.path, wanted.get("data")
     if data is not None and not os.path.isdir(data):
-        raise UsageError(f"--data {data}: there is no such folder")
+        raise UsageError(f"--data {data}: there is no such folder; give the folder with the data")
     _, settings, name, kind = kinds.read_trained(path, lazy=True)
     if kind is None or kind not in accepted:
         known = " or ".join(f"{each.arch} or {each.stock}" for each in accepted)
-        raise UsageError(f"{path}: is a model {name}; {target} takes {known}")
+        raise UsageError(f"{path}: has --arch {name}; {target} takes {known}")
     overrides = dict(wanted.get("model_overrides") or {})
     flags = {flag.name: wanted.get(flag.name) for flag in (DATA, *LANGUAGES)}
     overrides.update({name: value for name, value in flags.items() if value is not None})
@@ -231,7 +231,7 @@ def read_source(
 
 
 def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
-    """Load a translation model; ``position_encoding`` alone is set if both sides agree."""
+    """Load a translation model; set only ``position_encoding`` if both sides have the same one."""
     found = read_source(wanted, target, [kinds.TRANSLATION])
     encodings = encodings_by_side(found.settings)
     same = encodings["encoder"] == encodings["decoder"]

@@ -97,7 +97,7 @@ class ONNXExporter(formats.Exporter):
 
 
 def refuse_untraceable(path: str, settings: Settings) -> None:
-    """Refuse a model whose flags rule out one graph for texts of every length."""
+    """Refuse a model whose flags do not allow one graph to serve texts of every length."""
     fields = {each.name: each.metadata for each in dataclasses.fields(MASKED.family.dataclass)}
     limited = {name: data["traceable"] for name, data in fields.items() if data.get("traceable")}
     values = {name: known() if callable(known) else known for name, known in limited.items()}

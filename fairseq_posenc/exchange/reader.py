@@ -191,7 +191,7 @@ def renumber(
 
     Raises:
         UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a
-            symbol back.
+            symbol from dict.txt.
     """
     ordinary = ordinary_symbols(symbols, special, source)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}

@@ -45,13 +45,13 @@ _STACK, _HEAD = "decoder.sentence_encoder.", "decoder.lm_head."
 _POSITIONS, _RELATIVE = _STACK + "pos.weight", _STACK + "relative_attention_bias.weight"
 _BIAS = "position_bias."
 _TABLE, _Q = kinds.ENCODER + _BIAS, _BIAS + "tupe.q_proj"
-#: The flag for a in the divisor √(aD) of the logits; only later versions of TUPE have it.
+#: The flag for the factor a in the logits' divisor √(aD); only later versions of TUPE have it.
 _SCALE = "attn_scale_factor"
 _BUCKETS = (
     t.entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
     t.entry("max_rel_pos", ("t5_max_distance",), Config.length, 128),
 )
-#: Stand-ins for classes in checkpoints of fairseq 0.9; training statistics are not used.
+#: Stand-ins for the classes in checkpoints of fairseq 0.9; the statistics in meters are not used.
 _STAND_INS: Dict[str, object] = {
     "argparse.Namespace": Namespace,
     **{
@@ -162,7 +162,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
 
 
 def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) -> List[str]:
-    """Move the tables of positions, complete the heads, and adapt queries to our √(2D)."""
+    """Move the tables of positions, complete the heads, and scale queries for our divisor √(2D)."""
     table = reader.take(_POSITIONS)
     reader.put(_TABLE + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
     reader.put(_TABLE + "tupe.table.weight", table[1:].clone(), _POSITIONS)

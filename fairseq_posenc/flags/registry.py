@@ -161,7 +161,7 @@ class Replacement(NamedTuple):
     flag: str  # the name of the flag; None, False and 0 are off
     thing: Any  # the class
     of: type  # the class that it derives from and replaces
-    value: Optional[str] = None  # the only value that counts as on; None for all but off
+    value: Optional[str] = None  # the only value that counts as on; None: any that is not off
     # names of flags that have an effect on the class, regardless of their ``needs``
     reads: Collection[str] = ()
     # if its layers have no single attention matrix for all tokens: why, and what to analyse instead

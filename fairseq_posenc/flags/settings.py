@@ -66,8 +66,8 @@ def setting(
     # values with which one traced graph works for texts of every length, as ONNX needs; a function
     # returns the values if a registry may still grow; None stands for all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
-    # only for settings about samples of several texts, which fine-tuning does not inherit and an
-    # exported model lacks: what the exported model does instead
+    # what an exported model does instead; only for settings about samples of several texts, which
+    # fine-tuning does not inherit and exported models do not have
     alone: Optional[str] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given."""
@@ -161,7 +161,7 @@ def refuse_empty(name: str, value: object) -> None:
 
 
 def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> None:
-    """Refuse flags in *off* whose values differ from the values there, for this *reason*.
+    """Refuse flags whose values differ from those in *off*; the message gives the *reason*.
 
     >>> from argparse import Namespace
     >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")

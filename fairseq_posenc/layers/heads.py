@@ -57,7 +57,7 @@ class TiedHead(nn.Module):
 
 
 def mean_of(features: Tensor, real: Tensor) -> Tensor:
-    """The mean (B, 1, C) of the features (B, T, C) of *real* tokens, (B, T).
+    """The mean (B, 1, C) of the features (B, T, C) of the tokens in the mask *real* (B, T).
 
     >>> import torch
     >>> mean_of(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
@@ -102,7 +102,7 @@ class NormedHead(RobertaClassificationHead):
         return self.out_proj(self.dropout(x))
 
 
-#: For each module that only pre-training needs: the flag that adds it; fine-tuning omits it.
+#: For each module that only pre-training needs and fine-tuning omits: the flag that adds it.
 PRETRAINING: Dict[str, str] = {}
 
 

@@ -41,7 +41,7 @@ class NormFlags:
 
 @register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules stay, but get this ε."""
+    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε."""
 
     def __init__(self, channels: int, options: Options) -> None:
         super().__init__(channels, eps=options.layer_norm_eps)

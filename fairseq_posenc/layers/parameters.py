@@ -1,6 +1,6 @@
 """The parameters of layers: projections without biases, initial values, and shared layers.
 
-RoFormerV2, Su, has no biases (GAU, Liu, section 5.1), and its released model was initialised from a
+RoFormerV2 (Su) has no biases (GAU, Liu, section 5.1), and its released model was initialised from a
 truncated normal distribution.  ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4,
 shares layers.  Every model family has flags for these three choices.
 """
@@ -18,7 +18,7 @@ from fairseq_posenc.layers.norms import apply_norms
 
 
 def in_attention(name: str) -> bool:
-    """True if *name*, a parameter's name in a layer, is of an attention or its layer norm."""
+    """True if the parameter *name* of a layer belongs to an attention or its layer norm."""
     return "attn" in name.split(".")[0].split("_")
 
 
@@ -88,7 +88,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     Each layer keeps a separate cache and separate random features.
 
     Raises:
-        UsageError: gated units cannot share this part alone, or the layers' parameters differ.
+        UsageError: only a part of gated units would be shared, or the layers' parameters differ.
     """
     value = option(options, "share_layers") or "none"
     if value == "none":

@@ -87,7 +87,7 @@ def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
 
 
 def _cutoff(cfg: Options, name: str) -> Optional[List[int]]:
-    """The numbers in the value of a flag, such as 20000,60000, or None."""
+    """The numbers in the value of a flag, such as 20000,60000; None if the flag is not set."""
     text = option(cfg, name)
     if text is None:
         return None

@@ -95,7 +95,7 @@ def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
 
 
 def feed_forward(layer: Layer, x: Tensor, *unused: object, **prepared: Prepared) -> Tensor:
-    """fc2(f(fc1(x)) ⊙ fc_gate(x)), (B, T, C), for x (B, T, C); without a gate, there is no factor.
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)), or fc2(f(fc1(x))) without a gate, (B, T, C), for x (B, T, C).
 
     Vaswani et al. 2017, Eq. 2; with the gate Shazeer 2020, arXiv 2002.05202, Eq. 6.
     """

@@ -48,8 +48,8 @@ class Family:
     """A model family: its name, flags, presets and tasks."""
 
     model: str  # the ``--arch`` without a preset
-    what: str  # how messages call one of its models
-    example: str  # an architecture to suggest
+    what: str  # one of its models in messages, such as "a language model"
+    example: str  # an architecture that messages suggest
     tasks: Tuple[str, ...]  # fairseq tasks that need this family
     # the flags, apart from those of positions, attention and layers
     own_fields: Callable[[], List[Field]]
@@ -57,16 +57,16 @@ class Family:
     stacks: Callable[[Any], List[Stack]]  # returns the stacks of a complete configuration
     # completes and checks a configuration, given the family, the preset and the task's settings
     configure: Callable[[Any, "Family", Preset, Any], None] = configure
-    # takes settings from the checkpoint with which training starts, if there is one
+    # in fine-tuning, completes the command line with settings of the pre-trained checkpoint
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
     # whether the model is registered with its dataclass, like fairseq's newer models
     for_hydra: bool = True
-    criterion: Optional[str] = None  # the only criterion that trains its models, or None
-    like: Tuple[str, ...] = ()  # ``--arch`` of other families whose features it also has
+    criterion: Optional[str] = None  # the only criterion for its models, or None for any
+    like: Tuple[str, ...] = ()  # *model* of other families whose features it shares
 
     def __post_init__(self) -> None:
         self.presets = {self.model: {}, **self.presets}
-        self.completed: Dict[str, Any] = {}  # settings of the process's last command line
+        self.completed: Dict[str, Any] = {}  # completed settings of the last command line
         self.models = (self.model, *self.like)  # the families whose features this one has
         self._declare()
 
@@ -107,7 +107,7 @@ class Family:
         self._register_architecture(name)
 
     def declare_again(self) -> None:
-        """Declare the flags again, with those of entries that were registered in the meantime."""
+        """Declare the flags again, with the flags that newly registered entries add."""
         self._declare()
         if self.for_hydra:
             setattr(self.class_, "__dataclass", self.dataclass)  # noqa: B010 - not to be mangled
@@ -140,7 +140,7 @@ class Family:
     def _given(self, cfg: Options, preset: Preset, notice: bool = False) -> Dict[str, Any]:
         with open_config(cfg):
             modernise(cfg, self.dataclass, notice)
-        complete = is_complete(cfg)  # from a checkpoint, in which no flag was given
+        complete = is_complete(cfg)  # as in a checkpoint, where no flag counts as given
         return {} if complete else given_flags(cfg, self.declared, preset)
 
     def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
@@ -230,7 +230,7 @@ def _task_in(where: Any) -> Optional[str]:
 
 
 class PartlySaved:
-    """Mixin for models whose checkpoints can lack parameters; a base class before fairseq's."""
+    """Mixin for models whose checkpoints lack some parameters; list it before fairseq's class."""
 
     #: names of the parameters and buffers that checkpoints leave out
     left_out: FrozenSet[str] = frozenset()

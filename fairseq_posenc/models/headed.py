@@ -23,7 +23,7 @@ class HeadedModel(RobertaModel):
     def __init__(self, args: Options, encoder: nn.Module) -> None:
         super().__init__(args, encoder)
         self.token_heads = nn.ModuleDict()
-        self.state_heads: Dict[str, StateHead] = {}  # heads that the task adds, by name
+        self.state_heads: Dict[str, StateHead] = {}  # heads that the task adds, keyed by name
 
     def add_head(self, name: str) -> None:
         """Add the head that is registered under *name*."""
@@ -70,7 +70,7 @@ class HeadedModel(RobertaModel):
         return (self.token_heads if name in self.token_heads else self.classification_heads)[name]
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt a checkpoint: drop pre-training heads, do as fairseq does, adapt token heads."""
+        """Adapt a checkpoint: drop unused heads, call fairseq's method, and adapt token heads."""
         leave_out_pretraining(state_dict, name, self)
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""

@@ -25,8 +25,8 @@ Entry = TypeVar("Entry")
 
 #: Names under which fairseq 0.12.2 keeps copies of its layers' parameters.
 COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
-#: Settings that further training does not take from a model, because they follow from the encoding
-#: or the data, or concern a single training run; packs add some.
+#: Settings that ``model-flags`` does not print, because they follow from the encoding or the data,
+#: or concern a single training run; packs add some.
 FOLLOWING = [
     *("position_encoding", "rotary_original_length", "num_positions", "segments"),
     *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
@@ -81,7 +81,7 @@ class Kind(NamedTuple):
         }
 
     def complete(self, settings: Settings) -> Settings:
-        """The *settings*, completed by the defaults as when a model is built."""
+        """The *settings*, completed with the defaults as when a model is built."""
         cfg = Namespace(**settings)
         self.family.complete(cfg, {}, None)
         return vars(cfg)
@@ -133,7 +133,7 @@ HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
 
 
 def kind_of(name: Optional[str]) -> Optional[Kind]:
-    """The kind of model that an architecture of this plug-in or fairseq has, or None."""
+    """The kind of an architecture of this plug-in or of fairseq; None for other architectures."""
     model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     return next((kind for kind in KINDS if model in (kind.arch, kind.stock)), None)
 

@@ -53,7 +53,7 @@ class LanguageModelFlags:
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed ``transformer_lm``; references to the task stay interpolations.
+    """fairseq's flags of ``transformer_lm``; defaults that refer to the task stay interpolations.
 
     The value of an interpolation may be None, because the task may lack the flag.
     """

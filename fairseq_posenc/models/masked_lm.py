@@ -102,8 +102,8 @@ def _complete(cfg: Options, family: Family, preset: Preset, settings: Options) -
     resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
-            f"--lm-head tied: needs embeddings of --encoder-embed-dim {cfg.encoder_embed_dim}, not "
-            f"--encoder-input-dim {cfg.encoder_input_dim}"
+            f"--lm-head tied: needs token embeddings of size --encoder-embed-dim "
+            f"{cfg.encoder_embed_dim}; drop --encoder-input-dim {cfg.encoder_input_dim}"
         )
     bounded = any(encoding.bounded for encoding in all_encodings(cfg.position_encoding))
     if cfg.max_positions > cfg.num_positions and bounded:
@@ -177,7 +177,7 @@ class MaskedLMModel(PartlySaved, SentenceModel):
             checkpoint_file: the checkpoint in that folder; not needed for a model folder.
             data_name_or_path: the folder of the dictionary; not read for a model folder.
             bpe: the ``--bpe`` that splits text, or None to pass token numbers; a model folder has
-                its own.  RoBERTa's default, gpt2, is not used, because it would be a download.
+                its own.  RoBERTa's default, gpt2, is not used, because fairseq would download it.
             kwargs: further settings of fairseq.
         """
         kwargs.update(archive_map=cls.hub_models(), bpe=bpe, load_checkpoint_heads=True)

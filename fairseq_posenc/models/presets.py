@@ -54,7 +54,7 @@ TRANSLATION: Dict[str, Preset] = {
     "tupe_base": {**TUPE, **_BASE},
     "t5bias_base": {**_encoding("t5"), **_BASE},
     "alibi_base": {**_encoding("alibi"), **_BASE},
-    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
+    # RoFormer Eq. 32 (clip distance: Shaw et al. section 4.1), Eq. 34 and Eq. 37
     "shaw_base": {**SHAW, "shaw_values": True, "shaw_max_distance": 16, **_BASE},
     "transformer_xl_base": {**XL, **_BASE},
     "deberta_base": {**DEBERTA, **_BASE},
@@ -63,7 +63,7 @@ TRANSLATION: Dict[str, Preset] = {
     "performer_base": {**PERFORMER, **_BASE},
     # GAU sections 4.1 and 5.1; two units replace each Transformer layer
     "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **_BASE},
-    # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
+    # truncated_normal, with standard deviation 0.02, slows the start of training at 128 channels
     "gau_tiny": {
         **GAU_TINY,
         **_EMBEDDING_NORM,

@@ -82,7 +82,7 @@ class SentenceEncoder(TransformerEncoder):
         return layer
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor] = None) -> Tensor:
-        """Token plus segment embeddings (B, T, E); without labels, ``--segments`` decides."""
+        """Token plus segment embeddings (B, T, E); ``--segments`` sets the labels by default."""
         x = self.embed_tokens(src_tokens)
         if self.embed_segments is None:
             return x
@@ -107,8 +107,8 @@ class SentenceEncoder(TransformerEncoder):
     ) -> Encoded:
         """Features of a batch of texts.
 
-        *src_tokens* (B, T) start with [CLS].  Without *segment_labels* (B, T), ``--segments``
-        decides.  *unused* are other entries of a batch, such as ``src_lengths``, and ``original``
+        *src_tokens* (B, T) start with [CLS].  ``--segments`` sets *segment_labels* (B, T) by
+        default.  *unused* are other entries of a batch, such as ``src_lengths``, and ``original``
         (B, T) if :attr:`reads_original` is True: the tokens as they were before masking.
         """
         batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
@@ -133,8 +133,8 @@ class MaskedLMEncoder(RobertaEncoder):
     def __init__(
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None
     ) -> None:
-        super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's cannot share embeddings
-        # fairseq's RoBERTa has neither of these flags; by default it has a learned table
+        super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's constructor takes no embedding
+        # fairseq's RoBERTa has no flags for these two settings, and always adds a learned table
         tables = {each.input for each in all_encodings(args.position_encoding)} - {None}
         args.encoder_learned_pos = "learned" in tables
         args.no_token_positional_embeddings = not tables
@@ -181,8 +181,8 @@ class MaskedLMEncoder(RobertaEncoder):
             inputs: see :meth:`.SentenceEncoder.features`.
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*; or features (B, T, C), perhaps
-            of fewer tokens unless *by_token*; and ``{"inner_states": [(T, B, C), ...] or None}``.
+            a pair: logits (B, T, V), (N, V) for N *masked_tokens*, or features (B, T, C), which can
+            lack tokens unless *by_token*; and ``{"inner_states": [(T, B, C), ...] or None}``.
         """
         predicting = not features_only if predicting is None else predicting
         requested = Requested(return_all_hiddens, by_token, predicting)
@@ -212,7 +212,7 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
 
-        Without *segment_labels* (B, T), ``--segments`` decides.  *classification_head_name* is a
+        ``--segments`` sets *segment_labels* (B, T) by default.  *classification_head_name* is a
         head to use in place of the language-model head.  *inputs* are arguments of
         :meth:`MaskedLMEncoder.forward` or, for logits of tokens, of :meth:`predict`.
 

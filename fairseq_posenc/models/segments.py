@@ -1,4 +1,4 @@
-"""Segments of masked language models: the default and checks of ``--segments``, and labels."""
+"""Segments of masked language models: default and checks of ``--segments``, and segment labels."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Optional
@@ -20,16 +20,16 @@ class Samples(NamedTuple):
     """Properties of a pre-training task's samples, each a function of the task's settings."""
 
     pairs: Callable[[Options], bool]  # whether they are pairs of texts
-    # why documents in one sample cannot be computed separately, and the flag to drop; or None
+    # if documents in one sample cannot be computed separately, the reason and the flag to drop
     unpacked: Callable[[Options], Optional[str]]
 
 
-#: The samples of pre-training tasks; for other tasks, ``--sample-break-mode`` decides.
+#: :class:`Samples` of pre-training tasks, keyed by the name of the task.
 SAMPLES: Dict[str, Samples] = {}
 
 
 def samples_of(settings: Options) -> Optional[Samples]:
-    """The entry in :data:`SAMPLES` for a task with these *settings*, or for a command line's."""
+    """The entry in :data:`SAMPLES` for the task of *settings*, or None if there is no entry."""
     return SAMPLES.get(option(settings, "task") or option(settings, "_name"))
 
 
@@ -66,7 +66,7 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
 
 
 def refuse_pairs_in_blocks(args: Options) -> None:
-    """Refuse a command line that trains on pairs from blocks of running text."""
+    """Refuse ``--segments pairs`` for pre-training on blocks of running text."""
     if option(args, "segments") == PAIRS and samples_are_pairs(args) is False:
         mode = option(args, "sample_break_mode")
         raise UsageError(
@@ -86,8 +86,8 @@ def samples_are_pairs(settings: Options) -> Optional[bool]:
 def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: int) -> Tensor:
     """The segment of each token: 0 for [CLS] and the first text, 1 for the second text.
 
-    A text includes the separators after it, one or several, so that both BERT's format,
-    ``[CLS] a [SEP] b [SEP]``, and RoBERTa's, ``<s> a </s> </s> b </s>``, are labelled.
+    A text includes the separators after it, one or several, so the labels are correct in BERT's
+    format, ``[CLS] a [SEP] b [SEP]``, and in RoBERTa's, ``<s> a </s> </s> b </s>``.
 
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 1, 1, 0]])
@@ -121,7 +121,7 @@ PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs *message* if the first batches lack what a flag acts on; ``%d`` is their number."""
+    """Logs *message* if the first batches give a flag nothing to act on; ``%d`` is their number."""
 
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE
@@ -138,7 +138,7 @@ class FirstBatches:
 
 
 def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a step of a task: give masked language models inputs from the tokens before masking.
+    """Wrap a task's step: masked language models also get inputs made from the unmasked tokens.
 
     Masking can remove a separator or insert one.  Therefore models of pairs get segment labels (all
     0 in blocks of running text), and models that read separators get the tokens before masking.

@@ -192,7 +192,7 @@ class MultilingualModel(MultilingualTransformerModel):
 
 
 def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap *generate*: the ensemble stores the number of hypotheses per sentence meanwhile."""
+    """Wrap *generate*: while it runs, the ensemble stores the number of hypotheses per sentence."""
 
     def wrapper(generator: SequenceGenerator, *args: object, **kwargs: object) -> Any:
         ensemble: Any = generator.model

@@ -23,7 +23,7 @@ from fairseq_posenc.version import __version__
 #: Groups of fairseq's configuration that describe a training run.
 _TRAINING = ("criterion", "optimizer", "lr_scheduler", "optimization")
 _BATCHES = ("max_tokens", "batch_size")
-#: The end of a class name of transformers, the Hub's name of the task, and the loading class.
+#: Endings of class names in transformers, each with the Hub's task name and the loading class.
 _TASKS = (
     ("ForCausalLM", "text-generation", "AutoModelForCausalLM"),
     ("LMHeadModel", "text-generation", "AutoModelForCausalLM"),
@@ -197,4 +197,4 @@ def _metadata(checkpoint: Checkpoint, task: str, options: Mapping[str, Any]) -> 
         **({"language": list(dict.fromkeys(languages))} if languages else {}),
     }
     lines = [f"{name}: {json.dumps(value)}" for name, value in entries.items()]
-    return "\n".join(["---", *lines, "# license: for you to say", "---"])
+    return "\n".join(["---", *lines, "# license: choose one, and remove the # at the start", "---"])

@@ -28,7 +28,7 @@ class FolderTask(NamedTuple):
     files: Tuple[str, ...] = ()  # files of --data that `pack` copies besides dictionaries
 
 
-#: Tasks whose model folders have further files, or a hub interface of their own, by name.
+#: Tasks whose model folders need further files or another hub interface, keyed by task name.
 FOLDER_TASKS: Dict[str, FolderTask] = {}
 MASK = "<mask>"
 #: Tasks whose settings say which tokens begin and separate texts.
@@ -115,7 +115,7 @@ class SentenceHubInterface(RobertaHubInterface):
                 "give one mask and a topk of at least 1"
             )
         before, after = spans
-        # a word's symbol in byte-level BPE includes the space before the word; so must the mask's
+        # in byte-level BPE, a word's symbol includes the space before it; <mask> replaces both
         start = before.rstrip() if self.folder.text.subwords == "transformers" else before
         parts = [self.bpe.encode(part).split() for part in (start, after)]
         numbers = self._numbers([[*parts[0], MASK, *parts[1]]], None)
@@ -189,7 +189,7 @@ def opened(
 
 
 def _check_head(folder: ModelFolder, model: Any) -> None:
-    """Refuse a folder whose model.json has another head or number of outputs than the model."""
+    """Refuse a folder if model.json and the model differ in the head or its number of outputs."""
     head = folder.head
     if head is None:
         return

@@ -7,8 +7,8 @@
         README.md        a card: data, flags, scores, limits
         checkpoint.pt    the checkpoint for fairseq, without the optimiser's state
         dict.*.txt       dictionaries
-        codes            subwords: the merges of subword-nmt, a model of SentencePiece, or the
-                         files of a tokenizer of transformers
+        codes            the merges of subword-nmt; other kinds of subwords have another file:
+                         sentencepiece.model, words.txt, or the folder tokenizer/
         ctranslate2/     the exported model, if there is one
 
 ``fairseq-posenc pack`` writes them; ``translate``, ``predict`` and ``from_pretrained`` read them.
@@ -102,7 +102,7 @@ class ModelFolder(NamedTuple):
 
     @property
     def overrides(self) -> Dict[str, Any]:
-        """Settings with which the folder replaces the checkpoint's: data, languages, heads."""
+        """Settings that replace the checkpoint's: the data folder, languages, loading of heads."""
         text = self.text
         named = {"source_lang": text.source_lang, "target_lang": text.target_lang}
         languages = {name: lang for name, lang in named.items() if lang is not None}
@@ -222,7 +222,7 @@ def _say_once(text: str) -> None:
 
 
 def _check_pieces(folder: ModelFolder, shown: str) -> None:
-    """Refuse a folder that lacks a needed file; version 0.1 has no digests to show this."""
+    """Refuse a folder that lacks a needed file; folders of version 0.1 have no list of files."""
     needed = [folder.text.subword_file, folder.text.target_subword_file]
     if folder.export is not None:
         needed += [os.path.join(EXPORT, name) for name in ("model.bin", EXPORT_SETTINGS)]
@@ -236,7 +236,7 @@ def _check_pieces(folder: ModelFolder, shown: str) -> None:
 
 
 def _check_labels(folder: ModelFolder, shown: str) -> None:
-    """Refuse labels that are not, in this order, the first entries of label/dict.txt."""
+    """Refuse labels that differ, in name or order, from the first entries of label/dict.txt."""
     path = folder.file(os.path.join("label", "dict.txt"))
     if folder.head is None or folder.head.regression or not os.path.isfile(path):
         return

@@ -189,8 +189,8 @@ def check_subwords(
 ) -> None:
     """Refuse subwords that do not fit a model.
 
-    They do not fit if they cannot make many symbols of the model's dictionary, or if they split the
-    model's texts into many symbols that the dictionary lacks.
+    They do not fit if many symbols of the model's dictionary are not among them, or if they split
+    the model's texts into many symbols that the dictionary lacks.
 
     Args:
         kind: one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`, which made *subwords*.
@@ -223,7 +223,7 @@ def check_subwords(
 
 
 def _texts(dictionary: str) -> List[List[str]]:
-    """Some texts of the data beside a dictionary, as symbols; not texts with unknown symbols."""
+    """Some texts of the data beside a dictionary, as symbols; skips texts with unknown symbols."""
     folder, name = os.path.split(dictionary)
     side = name[len("dict") : -len("txt")]  # ".en.", or "." if the data have no sides
     files = sorted(Path(folder).glob(f"*{side}idx"))

@@ -2,7 +2,7 @@
 
 ``MODEL_REGISTRY["posenc_lm"].from_pretrained(FOLDER)`` reads checkpoint, dictionaries, languages
 and text preparation from a model folder, without downloads.  fairseq's hub interfaces apply the
-preparation as a ``bpe``.  Every training run loads this file, so its functions import what is slow.
+preparation as a ``bpe``.  Every training run loads this file, so slow imports are in functions.
 """
 
 import os

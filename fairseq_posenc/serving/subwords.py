@@ -199,5 +199,5 @@ def check_subword_file(kind: str, file: Optional[str]) -> None:
     if (kind in WITH_FILE) != (file is not None):
         raise UsageError(
             f"--subwords {kind}: {', '.join(WITH_FILE)} need --subword-file, and no others accept "
-            "it; add or drop it"
+            "it; add or drop --subword-file"
         )

@@ -3,9 +3,9 @@
 A tokenizer's folder has its symbols in ``vocab.txt`` or ``tokenizer.json``, and the roles of the
 special symbols in ``tokenizer_config.json``.  Text is split as in the library with
 ``split_special_tokens``: if a text has the name of a special symbol, such as ``<s>``, the name is
-ordinary text.  Without this, a tokenizer finds the name as an added token, for which it searches
-first, or in its vocabulary, like any word (except in BPE, as no merges produce such an entry).
-Special symbols get fairseq's names; other symbols keep theirs.
+ordinary text.  Without this, the name would become the special symbol: the library searches for
+added tokens first, and for words in the vocabulary (except in BPE, where no merges produce it).
+Special symbols get fairseq's names; other symbols keep their own names.
 
 Neither PyTorch nor fairseq is imported.
 """
@@ -60,7 +60,7 @@ class Files(NamedTuple):
         """The tokenizer's name of each of fairseq's special symbols.
 
         A language model's tokenizer has ``eos_token`` in place of [CLS] and [SEP].  If two roles
-        have the same name, such as ``eos_token`` and ``bos_token``, only the first role counts.
+        have the same symbol, as ``eos_token`` and ``bos_token`` can, only the first role counts.
         """
         get = self.settings.get
         if not get("eos_token") or get("cls_token") or get("sep_token"):
@@ -216,10 +216,10 @@ def dictionary(folder: str) -> str:
 
 
 def as_text(content: Dict[str, Any], names: Iterable[str]) -> Dict[str, Any]:
-    """A tokenizer.json that does not find *names* in its vocabulary; its added tokens stay.
+    """A tokenizer.json that treats *names* in a text as ordinary text; its added tokens stay.
 
-    A further step splits each name in a text before its last character or number: ``</s`` and
-    ``>``.  Other text could be split differently only if a piece held a letter and a sign.
+    An added step splits each name before its last character or number (``</s`` and ``>``).  It can
+    change other text only if the pieces of earlier steps have both letters and signs.
     """
     if "merges" in content["model"]:
         return dict(content)

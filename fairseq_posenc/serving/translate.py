@@ -1,6 +1,6 @@
 """Translating a stream of lines with an engine: prepare, translate in batches, and restore.
 
-Translations keep the order of the lines; a line that is empty or too long gets an empty one.
+Translations keep the order of the lines; an empty or too long line gets an empty translation.
 """
 
 import sys
@@ -13,7 +13,7 @@ from fairseq_posenc.serving.preparation import Preparation
 Tokens = List[str]
 
 #: The default of ``--max-length``, in tokens: fairseq-generate's --max-len-b.
-#: The limit is the same for every sentence, so that no translation depends on its neighbours.
+#: All sentences have the same limit, so that no translation depends on the rest of its batch.
 MAX_LENGTH = 200
 
 

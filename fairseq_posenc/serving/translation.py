@@ -69,8 +69,8 @@ def batches_by_tokens(
 
     Args:
         lengths: the number of tokens of each text.
-        limit: largest number of tokens in a batch, with padding; a longer text makes its own batch.
-        groups: only texts of the same group share a batch.
+        limit: largest number of tokens in a batch, with padding; a longer text is a batch alone.
+        groups: the group of each text; only texts of the same group share a batch.
     """
     of = groups or [0] * len(lengths)
     batches: List[List[int]] = []

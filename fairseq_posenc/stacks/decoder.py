@@ -249,7 +249,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         padding: Padding,
         assigned: Optional[Assigned],
     ) -> Tensor:
-        """The input (B, T, C) of the first layer for all *tokens* but the first *seen*."""
+        """The input (B, T, C) of the first layer for the *tokens* after the first *seen*."""
         new_tokens = tokens[:, seen:]
         x = self.embed(new_tokens)
         if self.quant_noise is not None:
@@ -279,7 +279,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return states, aligned(bias.to(product_dtype(like)))
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt a checkpoint that is older or has another encoding, as in the base class."""
+        """Adapt a checkpoint that is older or has a different encoding, as in the base class."""
         super().upgrade_state_dict_named(state_dict, name)
         if self.adaptive_softmax is not None and self.output_projection is None:
             # fairseq adds this weight wherever embeddings are tied

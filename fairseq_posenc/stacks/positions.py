@@ -1,4 +1,4 @@
-"""The position encodings of a stack, the positions of a batch, and what layers get from both.
+"""A stack's position encodings, a batch's positions, and the layer arguments made from both.
 
 The positions and the layers' arguments are computed once per forward pass.
 """
@@ -85,7 +85,7 @@ class AssignedPositions:
         if bound > self.most:
             raise UsageError(
                 f"{self.flag}the positions of a batch go up to {bound - 1}, but the {self.side} "
-                f"has {self.most}; give shorter texts{remedy}, or a model with more positions"
+                f"has {self.most} positions; give shorter texts{remedy}, or a model with more"
             )
         if ruled.layers is None:
             return Assigned(ruled.table, bound, None)
@@ -119,10 +119,11 @@ def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
 
 
 def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
-    """Positions of a sequence, (1|B, S), int64, counted from the first real token if necessary.
+    """Positions of a sequence, (1|B, S), int64.
 
-    All rows share one set of positions if no row has padding on the left, or if the encoding is
-    *relative*: it depends on distances alone.  Otherwise, padding has a neighbour's position.
+    All rows share 0, 1, 2, … without padding on the left, or if the encoding is *relative* (depends
+    on distances alone).  Otherwise each row counts from its first real token, and padding has the
+    position of the nearest real token.
     """
     if padding.mask is None or relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
@@ -141,10 +142,10 @@ class PositionedStack:
     :meth:`register_positions` after it.
     """
 
-    #: True if a checkpoint's position parameters must match; strict_advice ends the error
+    #: True if a checkpoint's position parameters must match; strict_advice is the error's last part
     strict_positions = False
     strict_advice = ""
-    #: the position encodings of the layers, by name; their modules belong to the stack
+    #: the layers' position encodings, keyed by name; their modules belong to the stack
     encodings: Dict[str, PositionEncoding]
     #: the encoding of the first layer and, without a pattern, of all layers
     encoding: PositionEncoding
@@ -170,7 +171,7 @@ class PositionedStack:
         maker, self.assigner = class_for(AssignedPositions, cfg), None
         if cfg.position_ids is not None or maker is not AssignedPositions:
             self.assigner = maker(cfg, stack, dictionary)
-        cfg = copy.copy(cfg)  # the other stack may have another encoding
+        cfg = copy.copy(cfg)  # the other stack may have a different encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
         return cfg
 
@@ -181,7 +182,7 @@ class PositionedStack:
                 self.add_module(name, module)
         # iterating over a list with LayerDrop would skip layers
         layers = [kernels for kernels in map(kernels_in, self.layers.children()) if kernels]
-        #: one kernel of each kind; every kernel is a module of its layer
+        #: one kernel of each kind, keyed by kind; layers, not the stack, own these modules
         self.kinds: Dict[Tuple[Hashable, Hashable], AttentionKernel] = {}
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place
@@ -198,8 +199,7 @@ class PositionedStack:
     def assigned(self, padding: Padding, tokens: Tensor, remembered: int = 0) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        *remembered* is the number of tokens in a memory before *tokens* (B, S); those also have
-        positions.
+        *tokens* (B, S) follow *remembered* tokens of a memory, which also have positions.
 
         Raises:
             UsageError: the sequences are longer than a table of positions allows.
@@ -236,8 +236,8 @@ class PositionedStack:
     def prepare(self, batch: Batch) -> Prepared:
         """The prepared arguments of the self-attentions, keyed by kind.
 
-        These are what a kernel of the kind prepares, the ``table`` of the encoding's transform and,
-        if there are more keys than queries, ``key_table``.
+        They are the result of a kernel's ``prepare``, the ``table`` of the encoding's transform
+        and, if there are more keys than queries, its ``key_table``.
         """
         prepared: Prepared = {}
         shared: Dict[Hashable, Dict[str, Any]] = {}
@@ -260,7 +260,7 @@ class PositionedStack:
         return prepared
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt a checkpoint that is older or has another encoding, and log the differences."""
+        """Adapt a checkpoint that is older or has a different encoding, and log the differences."""
         super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
         adapt_heads(self, state_dict, name)

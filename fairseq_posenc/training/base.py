@@ -47,7 +47,7 @@ class SummingCriterion(FairseqCriterion):
 
     @staticmethod
     def output_of(sample: Dict[str, Any], each: Tensor, **more: Tensor) -> Tuple[Tensor, int, Any]:
-        """From B losses *each* (B,): their sum, B, and the logging output, with *more* sums."""
+        """The sum of the B losses *each* (B,), B, and a logging output with *more* sums."""
         loss, size = each.sum(), len(each)
         output = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": size}
         return loss, size, {**output, "sample_size": size, **more}
@@ -117,9 +117,9 @@ class SizedDataset(FairseqDataset):
         return len(self.sizes)
 
     def num_tokens(self, index: int) -> int:
-        """The number of tokens of an example, from which fairseq makes batches."""
+        """The number of tokens of an example; fairseq uses it to limit the size of batches."""
         return int(self.sizes[index])
 
     def size(self, index: int) -> int:
-        """The number of tokens of an example, which fairseq compares with the longest input."""
+        """The number of tokens of an example; fairseq compares it with the largest input size."""
         return int(self.sizes[index])

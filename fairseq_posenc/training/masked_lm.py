@@ -15,7 +15,7 @@ from fairseq_posenc.training.base import Sums
 
 
 class Recorded:
-    """A model that keeps its output for further losses, or adds inputs that a batch lacks.
+    """Wraps a model: keeps its output for further losses, and adds *inputs* to each call.
 
     fairseq's criterions call the model and return only the loss.  If they get this object in place
     of the model, the model's output is in ``output`` afterwards.

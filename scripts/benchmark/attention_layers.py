@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
     """A layer of a translation model; the inputs that its stack prepares are computed once.
 
-    Attention for bidirectional stacks only is taken from a masked language model instead.
+    A layer that only bidirectional stacks can have is taken from a masked language model instead.
 
     Args:
         flags: flags of the model, beginning with ``--attention``.

@@ -3,8 +3,8 @@
     python scripts/benchmark/counting.py --archs transformer roformer_base
 
 The flags are those of ``scripts/benchmark/time_models.py``.  The table counts, per training step or
-generated token: waits of the host for the device; constants copied to the device; operations (all
-ATen calls except views, which the host dispatches one by one); kernels (operations that start a
+generated token: waits of the host for the device; constants copied to the device; operations
+(ATen calls except views; the host dispatches them one by one); kernels (operations that start a
 kernel on a GPU, so no allocations); bytes saved for the backward pass, without parameters; elements
 of the largest mask or stored attention matrix; and the attention kernels that PyTorch would choose
 on V100, A100 and H100, or the reasons against a kernel (see fused.py).  Fused attention counts as
@@ -39,7 +39,7 @@ with contextlib.suppress(ImportError):
     REPLAYS.append((Recording, "replay"))
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
-#: A view although its schema does not say so, because it may be freed with its base.
+#: A view that its schema does not declare as a view.
 _VIEW = "_unsafe_view"
 #: Operations that start no kernel on a GPU.
 NO_KERNEL = [
@@ -201,7 +201,7 @@ class _AsOnGPU(TorchFunctionMode):
 
 
 def _as_one(operations, replay):
-    """*replay*, counted as one operation, as a GPU's host starts a recorded step."""
+    """Wrap *replay* to count as one operation: a GPU's host starts a recorded step by one call."""
 
     def replayed(recording, decoder):
         operations.counts.operations["graph"] += operations.active

@@ -2,8 +2,8 @@
 
     python scripts/benchmark/gpu_tables.py OUT [TABLE ...] [--seconds 500] [--cpu]
 
-OUT/rows.jsonl gets the rows of each finished table: times as in time_models.py, or the error of a
-model that failed, which is then missing in the table.
+OUT/rows.jsonl gets the rows of each finished table: times as in time_models.py or, for a model that
+failed, the error; the printed table leaves this model out.
 
 These criteria were set before any table was made.  A feature is kept if
 - --cuda-graphs: generation of roformer_base takes at most 0.7 of stock's time;

@@ -25,7 +25,7 @@ BEAM = 4
 MASKED = 0.15  # share of tokens to predict
 
 
-#: Channels, feed-forward channels and heads, by the value of --size.
+#: Channels, feed-forward channels and heads, keyed by the value of --size.
 SIZES = {
     "tiny": (128, 512, 4),
     "base": (512, 2048, 8),
@@ -41,7 +41,7 @@ def explicit_attention() -> ContextManager[None]:
     return sdpa_kernel(SDPBackend.MATH)
 
 
-#: Words that may precede an architecture, and contexts in which the model then runs.
+#: Words that may precede an architecture, each with a context in which the model runs.
 SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
     "explicit": explicit_attention,
     "no-joint": functools.partial(
@@ -143,7 +143,7 @@ class Subject:
         """A function that continues *sample* to exactly ``--length`` tokens.
 
         Args:
-            flags: those of ``fairseq-generate``, with ``--task``.
+            flags: flags of ``fairseq-generate``, including ``--task``.
         """
         length = str(self.args.length[-1])
         flags += ("--path", "-", "--beam", str(BEAM), "--max-len-a", "0")

@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The parser of the flags, which ``counting.py`` has, too."""
+    """The parser of the flags, which ``counting.py`` also uses."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Rank and sparsity of attention matrices: numbers, matrices, table, plot, and refusals."""
+"""Rank and sparsity of attention matrices: their values, the table, the plot, and refusals."""
 
 from argparse import Namespace
 
@@ -114,7 +114,7 @@ def test_sequences_are_cut_from_the_lines(folder):
     "make, name, source",
     [
         (masked_lm_file, "dict.txt", None),
-        (masked_lm_file, "input0/dict.txt", None),  # of --task sentence_prediction
+        (masked_lm_file, "input0/dict.txt", None),  # with --task sentence_prediction
         (translation_file, "dict.xx.txt", "xx"),
         (translation_file, "dict.yy.txt", None),
     ],
@@ -197,7 +197,7 @@ def test_files_that_are_none_of_ours(folder):
             main(["analyse", str(model), str(folder / text)])
 
 
-@pytest.mark.parametrize("flags, words", rows_of("no_matrix.txt"))  # rows of packs
+@pytest.mark.parametrize("flags, words", rows_of("no_matrix.txt"))  # from the packs
 def test_layers_without_one_matrix_are_named(flags, words, folder):
     _, path = masked_lm_file(folder, "rotary", *flags.split())
     with pytest.raises(UsageError, match=words):

@@ -70,7 +70,7 @@ def test_runs_of_one_name_are_averaged_where_all_have_a_value(tmp_path, monkeypa
         (["run.log", "--labels", "one", "two"], ["--labels one two", "expected 1"]),
         (["run.log", "--output", "a.jpg"], ["--output a.jpg: unknown format", ".svg"]),
         (["run.log", "run.log"], ["several logs are in folders of the same name", "--labels"]),
-        (["run.log", "late.log", "--labels", "a", "a"], ["--labels a", "no updates in common"]),
+        (["run.log", "late.log", "--labels", "a", "a"], ["--labels a", "share too few updates"]),
     ],
 )
 def test_errors_are_one_line(tmp_path, monkeypatch, arguments, words):

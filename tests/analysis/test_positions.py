@@ -166,7 +166,7 @@ def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["learned+rotary", "transformer_xl", "dape", "shaw", "tupe"])
 def test_what_has_such_a_term_or_a_table(encoding, tmp_path):
-    """A term is plotted only if it is not zero where queries and keys are zero."""
+    """A term is plotted only if it is not zero when all queries and keys are zero."""
     (side,) = plotted.read_sides(masked_lm_file(tmp_path, encoding)[1])
     assert bool(plotted.layer_terms(side, 5)) == (encoding in ("transformer_xl", "dape"))
     assert bool(plotted.learned_table(side, 5)) == (encoding == "learned+rotary")

@@ -64,7 +64,7 @@ def test_attention_is_the_float64_formula(biased, causal, padding):
 def test_the_kernels_own_causal_mask_is_ours(monkeypatch):
     q, k, v = qkv(t=S)
     want = slow_attention(q, k, v, 0.5, allowed_keys(True, None, S))
-    for missing in ("", "SDPA_HAS_SCALE", "HAS_SDPA"):  # before PyTorch 2.1, and 2.0
+    for missing in ("", "SDPA_HAS_SCALE", "HAS_SDPA"):  # as before PyTorch 2.1 and before 2.0
         if missing:
             monkeypatch.setattr(functional, missing, False)
         explicit = attend_with_weights(q, k, v, 0.5, None, True)[0]
@@ -107,7 +107,7 @@ def test_a_product_with_a_hidden_key_may_be_infinite():
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @torch.no_grad()
 def test_normalised_queries_and_keys_by_hand(norm):
-    """Each head has mean square 1 (and mean 0 with layer norm) before rotation."""
+    """Before rotation, queries and keys have mean square 1 per head (with layer norm, mean 0)."""
     model = tiny("rotary", "--qk-norm", "--norm", norm)
     layer, x = model.encoder.layers[0].self_attn, torch.randn(2, 5, 32)
     unturned = {"table": torch.ones(1, 5, 1, 4, dtype=torch.complex64)}
@@ -130,7 +130,7 @@ PROJECTIONS = ("attn.k_proj", "attn.v_proj", "global_k_proj", "global_v_proj")
 
 
 def repeated(state, kv_heads):
-    """Parameters of the model without --kv-heads that computes the same function."""
+    """Parameters of an equivalent model without --kv-heads: key and value heads are repeated."""
 
     def rows(name, x):
         if not name.rpartition(".")[0].endswith(PROJECTIONS):
@@ -148,7 +148,7 @@ def pair_of_models(name, kv_heads=2, *flags):
     return grouped, full
 
 
-#: all encodings with content, a rotation, position logits, a sum, and two sparse kernels
+#: all content-dependent encodings, three encodings of other kinds, and two sparse kernels
 SHARING = [*CONTENT, "rotary", "t5", "learned+rotary"]
 SHARING += [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
@@ -231,7 +231,7 @@ def test_keys_of_each_head_are_refused_only_where_heads_share_them():
 
 @pytest.mark.parametrize("heads", ["1", "2"])
 def test_one_query_with_values_of_distances_by_head(heads):
-    """With gradients, attention is not fused; then keys and values must have equally many heads."""
+    """With gradients, attention is not fused, and keys and values must have equally many heads."""
     model = tiny("shaw_per_head:shaw", "--kv-heads", heads)
     source, target = sentences(2, 5), sentences(2, 1, seed=1)
     with torch.no_grad():

@@ -40,7 +40,7 @@ def dense(x):
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_any_course_of_a_search_equals_concatenation(seed, monkeypatch):
-    """Steps add 1 to 3 tokens; beams are reordered, end and begin; tensors may be replaced."""
+    """Steps add 1 to 3 tokens; rows are reordered, dropped and added; tensors may be replaced."""
     if seed == 3:  # more hypotheses than the cache tracks
         monkeypatch.setattr(cache, "_TRACKED", 0)
     draw, layer, state = torch.Generator().manual_seed(seed), Layer(), {}
@@ -105,7 +105,7 @@ def test_a_reorder_moves_only_what_hypotheses_do_not_share(moved):
 
 
 def test_hypotheses_that_share_nothing_move_in_memory_that_layers_share(moved):
-    """Room for further tokens is not copied, and three layers share four blocks of memory."""
+    """Memory kept free for further tokens is not copied; three layers share four memory blocks."""
     draw, layers, state = torch.Generator().manual_seed(0), [Layer() for _ in range(3)], {}
     for layer in layers:
         append(layer, state, new_tokens(3, 10, draw))

@@ -26,7 +26,7 @@ def unit(encoding="none", **flags):
 
 
 def by_hand(layer, x, allowed, weigh):
-    """Sections 2.3 and 4.1 with loops; *weigh* maps the products of one query to weights.
+    """GAU sections 2.3 and 4.1 with loops; *weigh* maps the products of one query to weights.
 
     Args: x (B, T, C); allowed (B, T, T) bool; weigh takes {j: q·k} and returns {j: weight}.
     """

@@ -65,7 +65,7 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
 
 
 def test_half_of_the_features_of_the_hyperbolic_kernel_have_the_opposite_exponents():
-    """Choromanski et al. 2020; given this, the test of the whole layer covers the kernel."""
+    """Choromanski et al. 2020; the test of the whole layer takes this for granted."""
     projection = feature_map("favor", favor_kernel="hyperbolic").projection
     assert len(projection) == M and torch.equal(projection[M // 2 :], -projection[: M // 2])
 

@@ -226,7 +226,7 @@ class TestProjections:
         "scale, causal", [(0.5, False), (8.0, False), (0.5, True), (5.0, True)]
     )
     def test_without_epsilon_long_queries_and_keys_do_not_vanish(self, scale, causal):
-        """At the larger scales, features are below the usual smallest denominator, or are 0."""
+        """At the larger scales, features are 0 or below the usual lower bound of denominators."""
         favor = feature_map("favor", favor_epsilon=0.0)
         q, k, v = (x * torch.randn(1, 2, 5, D) for x in (scale, scale, 1))
         omega = favor.projection.double() * D**-0.25

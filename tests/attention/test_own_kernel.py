@@ -27,7 +27,7 @@ class Deaf(MultiheadKernel):
 
 @pytest.fixture(scope="module")
 def mine():
-    """Register kernel, norm and feed-forward network of docs/adding.md, and a deaf kernel."""
+    """Register the kernel, norm and feed-forward network of docs/adding.md, and :class:`Deaf`."""
     with registries_as_before():
         for path in FILES:
             exec(compile(files()[path], path, "exec"), {"__name__": path})

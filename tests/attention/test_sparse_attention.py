@@ -25,7 +25,7 @@ def model_of(kernel, encoding="rotary", *flags):
     torch.manual_seed(0)
     model = tiny(encoding, *KERNELS[kernel], *flags).double()
     for name, parameter in model.named_parameters():
-        if "position" in name or "global" in name:  # no two projections alike
+        if "position" in name or "global" in name:  # so that no two projections are alike
             torch.nn.init.normal_(parameter, std=0.3)
     return model
 

@@ -1,4 +1,4 @@
-"""Averaging checkpoints: the mean, other entries, the choice of files, and refusals."""
+"""Averaging checkpoints: the mean, entries that are not averaged, choice of files, refusals."""
 
 import argparse
 import fractions

@@ -100,7 +100,7 @@ def test_weights_that_no_training_wrote(wrong, model, tmp_path):
     overrides = {"data": str(folder / "data"), "source_lang": "en", "target_lang": "de"}
     with pytest.raises(UsageError, match=f"{path}: {name} {message}"):
         load(path, overrides=overrides)
-    if wrong != "whole numbers":  # averaging does not know the model
+    if wrong != "whole numbers":  # averaging cannot know the model's dtypes
         with pytest.raises(UsageError, match=f"{path}: {name} {message}"):
             average_checkpoints([path])
 

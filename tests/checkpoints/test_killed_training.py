@@ -29,7 +29,6 @@ def train(data, save_dir, kills):
 
 
 def same(one, other):
-    """True if two nested values are equal, bit for bit."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
@@ -52,7 +51,7 @@ def progress(state):
 
 def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path):
     whole = train(toy.separate, tmp_path / "whole", 0)
-    parts = train(toy.separate, tmp_path / "parts", 13)  # once per moment
+    parts = train(toy.separate, tmp_path / "parts", 13)  # one kill for each event in MOMENTS
     assert parts.err.count("attempt ") == 14
     names = sorted(os.listdir(tmp_path / "whole"))
     assert sorted(n for n in os.listdir(tmp_path / "parts") if n.endswith(".pt")) == names

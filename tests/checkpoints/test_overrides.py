@@ -1,4 +1,4 @@
-"""Commands that override settings of a trained model: refusals, and warnings of no effect."""
+"""Overrides of a trained model's settings: refusals, and warnings about those without effect."""
 
 import pytest
 import torch

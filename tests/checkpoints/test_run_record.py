@@ -126,7 +126,7 @@ SHAPE += shape(1, 16, 24, 2, "encoder")
 
 
 def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
-    """Later stages are in a new folder, in the same one, and in a third without the optimizer."""
+    """Later stages use a new folder, the same folder again, and a third without optimizer state."""
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     last = "checkpoint_last.pt"
     for folder, length, longest, flags in (

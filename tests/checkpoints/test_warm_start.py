@@ -31,7 +31,6 @@ def stock(*flags):
 
 
 def same(one, other):
-    """Whether two models' parameters agree in name and value."""
     return set(one) == set(other) and all(torch.equal(one[key], other[key]) for key in one)
 
 
@@ -58,7 +57,7 @@ FAMILIES = {
 
 
 def named(messages):
-    """The entries that *messages* list as left out, and as starting untrained."""
+    """Two sets: the entries that *messages* report as left out, and those that start untrained."""
     said = "\n".join(messages)
     left_out = re.findall(r"warm start: left out (\S+) ", said)
     new = re.findall(r"warm start: (\S+) \(.*\) starts untrained", said)

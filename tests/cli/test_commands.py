@@ -80,7 +80,7 @@ def test_a_broken_installation_is_one_line(command, broken):
     assert "torch cannot be imported (torch was imported)" in line and "doctor" in line
 
 
-# --- every import registers the plug-in, except for that of the command line
+# --- any import registers the plug-in, except in the fairseq-posenc command
 
 
 def test_the_console_script_does_not_register(broken):

@@ -33,7 +33,7 @@ def launched(monkeypatch, data, save_dir, *flags):
 
 
 def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, monkeypatch):
-    """Processes are started as by torchrun, with fairseq's default, pytorch_ddp."""
+    """Processes are started as by torchrun, with fairseq's default --ddp-backend, pytorch_ddp."""
     alone = train(toy.separate, tmp_path / "one", *ROFORMER, "--update-freq", "2").losses()
     commands = list(launched(monkeypatch, toy.separate, tmp_path / "two", *ROFORMER))
     together = both(commands).losses()

@@ -1,8 +1,8 @@
 """Mistakes that show only with data or a checkpoint are reported.
 
 A line of hostile_commands.txt has the start of a command (a key of ``COMMANDS``), further flags
-and the outcome.  An outcome is ``ok`` and words of the output, the pattern of a one-line error
-message, or ``stock`` and the pattern of an error of fairseq that keeps its traceback.  Names in
+and the outcome: ``ok`` with words of the output, a pattern of our one-line error message, or
+``stock`` with a pattern of an error that fairseq itself raises, with its traceback.  Names in
 braces are files and folders that ``places`` makes.  Flags that the parser refuses are listed in
 tests/models/refusals.txt instead, because testing them needs no processes.
 """
@@ -34,7 +34,7 @@ _ROFORMER = f"{_TRAINING} --arch roformer_tiny {_SMALL}"
 _LM = f"{_TRAINING} --task language_modeling --tokens-per-sample 16"
 _MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 32"
 
-#: Words of lines whose outcome needs a machine that lacks something, and whether this one has it.
+#: Words of cases that need a machine without a GPU or a package: True if this machine has it.
 ELSEWHERE = {
     "no GPU": torch.cuda.is_available(),
     "noisy": torch.cuda.is_available(),
@@ -79,7 +79,7 @@ def places(toy, trained, corpus, trained_lm, once):
             if not path.name.startswith("dict."):
                 os.link(path, folder / "no_dictionary" / path.name)
         shutil.copytree(toy.separate, folder / "unequal")
-        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # also as train's
+        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # train gets the same targets
             shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
         from fairseq_posenc.checkpoints.reading import read_checkpoint
 

@@ -46,7 +46,7 @@ def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     (line, *_) = (corpus / "valid").read_text().splitlines()
     length = len(line.split())
     flags = ["--path", trained_lm("learned+t5"), "--cpu", *TASK]
-    search = ["--beam", "1", "--max-len-b", length]  # the prompt has this length, too
+    search = ["--beam", "1", "--max-len-b", length]  # also the length of the prompt
     out = succeed("interactive", corpus, *USER_DIR, *flags, *search, stdin=line + "\n").out
     found = [float(score) for score in re.findall(r"^P-0\t(.*)$", out, re.MULTILINE)[0].split()]
     each = ["--sample-break-mode", "eos", "--output-word-probs"]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.journeys
 
 @pytest.fixture(scope="module")
 def pretrained(corpora, tmp_path_factory):
-    """The checkpoint of a TUPE-R after one epoch, and one more in a resumed training."""
+    """The checkpoint of a TUPE-R after two epochs; the training was resumed after the first."""
     folder = tmp_path_factory.mktemp("pretrained")
     for epochs in ("1", "2"):
         log = pretrain(corpora.text, folder, "tupe_r_masked_lm_base", "--max-epoch", epochs)
@@ -130,7 +130,6 @@ def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
 
 
 def second_segment(folder, epoch):
-    """The embedding of the second segment in the checkpoint of an epoch."""
     return read(folder / f"checkpoint{epoch}.pt")[0][
         "encoder.sentence_encoder.embed_segments.weight"
     ][1]

@@ -22,7 +22,6 @@ MULTILINGUAL = ["multilingual_transformer", "multilingual_posenc_transformer"]
 
 
 def same_as_stock(stock, ours, data, folder, *flags):
-    """Train two architectures with the same flags; check that their losses are the same."""
     flags = (*SMALL, *NO_DROPOUT, *flags)
     expected = train(data, folder / stock, "--arch", stock, *flags)
     found = train(data, folder / ours, "--arch", ours, *flags)

@@ -31,7 +31,7 @@ pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
 
 ROFORMER = ["--arch", "roformer_tiny", *SMALL]
-# otherwise batches depend on the epoch in which a run begins, and differ in a resumed run
+# without this flag, batches depend on the epoch in which a run begins, so a resumed run differs
 SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
 
 
@@ -185,7 +185,7 @@ def test_jobs_of_a_multirun_have_a_folder_each_beside_each_other(toy, tmp_path, 
         assert len(found.hypotheses()) == 24
 
 
-# --- another position encoding
+# --- continuing with a different position encoding
 
 
 LEARNED_TABLES = ["decoder.embed_positions.weight", "encoder.embed_positions.weight"]
@@ -244,6 +244,6 @@ def test_the_optimizer_of_other_parameters_is_refused(toy, trained, tmp_path):
     start = ["--restore-file", trained / "checkpoint_last.pt", "--max-epoch", "2"]
     message = refusal(toy.separate, tmp_path, *flags, *start)
     assert "decoder.embed_positions.weight" in message and "--finetune-from-model" in message
-    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has no table of positions
+    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # no table of positions in the model
     log = train(toy.separate, tmp_path, *flags, *sinusoidal)
     assert "warm start: --position-encoding rotary -> sinusoidal" in log.out + log.err

@@ -1,4 +1,4 @@
-"""Work-arounds for fairseq in its commands: data, language models, checkpoints, logs."""
+"""Work-arounds for faults of fairseq's commands: data, language models, checkpoints, logs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Settings that fairseq evaluates are never run as code; --user-dir with the plug-in's paths."""
+"""Settings that fairseq evaluates are never run as code; paths of the plug-in in --user-dir."""
 
 import re
 import sys

@@ -107,14 +107,14 @@ CHOICES = [choice for choice in CHOICES if choice.get("attention") != "linformer
 #: flags that some models refuse, and flags whose words must be in the dictionary
 REFUSED = {"attention", "position_ids", "gau_chunk", "position_separators", "position_digits"}
 FIELDS = {field.name: field for field in dataclasses.fields(LANGUAGE_MODEL.dataclass)}
-#: model settings with which settings of the role "training" have an effect
+#: model settings; each gives an effect to some settings of the role "training"
 TRAININGS = [
     *({}, {"attention": "reformer"}, {"attention": "bigbird"}, {"position_encoding": "fire"}),
     {"attention": "favor", "favor_redraw": 5},
     {"position_encoding": "learned", "random_positions": 20},
     {"random_positions": 20, "evaluation_positions": "spread"},
 ]
-TRAININGS = [  # leaves out rows that need a pack that is not installed
+TRAININGS = [  # without rows that need a missing pack
     settings
     for settings in TRAININGS
     if settings.keys() <= FIELDS.keys() and settings.get("attention", "softmax") in ATTENTIONS
@@ -122,7 +122,6 @@ TRAININGS = [  # leaves out rows that need a pack that is not installed
 
 
 def other_value(field):
-    """A value other than the flag's default."""
     default = field.metadata["default"]
     choices = [choice for choice in field.metadata.get("choices") or () if choice != default]
     if choices:

@@ -35,9 +35,9 @@ USEFUL = [
     + ["--gau-reference-length", "9"],
     [*GATED, "--gau-reference-length", "9", "--gau-key-size", "8"],
     ["--attention", "local", "--position-encoding", "rotary", "--kv-heads", "1"],
-    *(flags.split() for (flags,) in rows_of("useful.txt")),  # rows of packs
+    *(flags.split() for (flags,) in rows_of("useful.txt")),  # from the packs
 ]
-#: choices on the command line that may differ from those of an architecture
+#: settings and values, each given in place of the architecture's own value
 CHOICES = [
     *(("attention", name) for name in ATTENTIONS),
     *(("layer", name) for name in LAYERS),
@@ -121,7 +121,8 @@ def test_sizes_of_what_units_replace_are_named_once(caplog):
     (message,) = said(caplog)
     for flag in ("ffn-embed-dim 64", "activation-dropout", "activation-fn", "attention-heads 4"):
         assert f"--{flag}" in message or f"--encoder-{flag}" in message
-    assert "--dropout" not in message and "--decoder" not in message  # cross-attention has heads
+    # the decoder's cross-attention uses --decoder-attention-heads
+    assert "--dropout" not in message and "--decoder" not in message
 
 
 def test_a_masked_language_model_has_an_activation_in_its_head(caplog):

@@ -22,7 +22,7 @@ from fairseq_posenc.training.amos import AmosConfig
 pytestmark = pytest.mark.refusals
 
 VALUES = ["0", "-1", "nan", "inf", "1e30", str(10**30), ""]
-#: by the start of a flag's name, other flags with which the flag has an effect
+#: maps the start of a flag's name to other flags with which that flag has an effect
 WHERE = {
     "rotary": ["--position-encoding", "rotary"],
     "rotary_scaling_factor": ["--position-encoding", "rotary", "--rotary-scaling", "ntk"],
@@ -45,7 +45,7 @@ WHERE = {
     "gau": ["--layer", "gated", "--gau-normaliser", "squared_relu"],
     "gau_reference_length": ["--layer", "gated"],
 }
-#: settings of lengths by family, which have their own test
+#: each family's settings of lengths, which test_lengths_are_refused_by_name tests
 LENGTHS = {
     "posenc_transformer": ["max_source_positions", "max_target_positions"],
     "posenc_masked_lm": ["tokens_per_sample", "max_positions", "num_positions"],
@@ -76,7 +76,7 @@ def parser_of(family):
 
 
 def flags_of(family):
-    """The plug-in's flags and fairseq's flags with a range; only flags that take a value."""
+    """Flags that take a value: the plug-in's, and those of fairseq for which we check a range."""
     own = {*plug_in_flags(), *(field.name for field in dataclasses.fields(MaskedLMFlags))}
     return [
         field.name

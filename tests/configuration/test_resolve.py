@@ -102,7 +102,7 @@ def test_former_names(family):
     assert torch.equal(loaded(*inputs)[0], today(*inputs)[0])
 
 
-#: Flags that presets need at the sizes of these tests: layers for their patterns, fewer heads.
+#: Flags that presets need at the small sizes of these tests, such as enough layers for a pattern.
 OWN_FLAGS = {
     "roformer_align": ["--alignment-layer", "1"],
     "modernbert_masked_lm_tiny": ["--encoder-layers", "3"],

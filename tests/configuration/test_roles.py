@@ -43,7 +43,6 @@ def new_flags_of(family):
 
 
 def other_value(field, value):
-    """A value of the same type other than *value*."""
     choices = [choice for choice in field.metadata.get("choices") or () if choice != value]
     if choices:
         return choices[0]

@@ -20,7 +20,7 @@ NAMES = {
     "sinusoids": "sinusoidal",
     "rotary with random positions": "rotary-random",
 }
-# By encoding in the page's table, the system's name in the plans of the studies, if it differs.
+# Maps encodings in the page's table to names of systems in the studies' plans, where they differ.
 MULTI30K = {"tupe+t5": "tupe-r", "sinusoidal": "transformer"}
 MASKED_LM = {"tupe+t5": "tupe-r", "tupe": "tupe-a", "learned": "bert-a", "learned+t5": "bert-r"}
 MASKED_LM["bert_ad"] = "bert-ad"
@@ -86,7 +86,7 @@ def table(page, head):
 
 
 def system_of(name):
-    """The system of the study of generated tasks that has these flags."""
+    """The name, in the study of generated tasks, of a system in the page's table."""
     return name.strip("`").replace(" --random-positions 128", "-random")
 
 

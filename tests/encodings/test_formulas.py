@@ -280,7 +280,7 @@ def uniform(bound):
     return bound / math.sqrt(3)
 
 
-#: the number of rows of tables, and of hidden units
+#: how many rows tables have, and how many hidden units networks have
 MANY = 40
 #: encodings with parameters, and variants with different parameters
 STARTED = [
@@ -296,10 +296,10 @@ STARTED = [
     "dape",
 ]
 STARTED += ["t5 products", "tupe free"]
-#: deviations of initial values, if not 0.02 (0 for biases, norms and scalars)
+#: standard deviations of initial values other than 0.02 (and 0 for biases, norms and scalars)
 FIRST = {
     "shaw": {"key_table.weight": uniform(math.sqrt(6 / (2 * MANY + 1 + 64)))},  # Glorot's bound
-    # PyTorch's bounds for linear layers with one input, and with one for each hidden unit
+    # PyTorch's bounds for linear layers: with one input, and with one input per hidden unit
     "fire": {
         **dict.fromkeys(("weight_in", "bias_in"), uniform(1.0)),
         **dict.fromkeys(("weight_out", "bias_out"), uniform(MANY**-0.5)),

@@ -1,4 +1,4 @@
-"""Encodings in models: per stack and layer, shared computations, memory, and refusals."""
+"""Encodings in models: different ones per stack or layer, what is computed once, and refusals."""
 
 import re
 

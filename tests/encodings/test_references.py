@@ -110,7 +110,7 @@ def assert_attends_as(ref, case, parts, length):
     more = (lambda w: terms.relative_values(content, w)) if terms.needs_weights else None
     scale = parts.encoding.scale
     out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
-    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # pads queries like keys
+    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # queries padded as keys
     close(out.transpose(1, 2) * real, ref["outputs"][case] * real)
     real = real.transpose(1, 2)
     close(weights * real, ref["outputs"][case + "_weights"] * real)

@@ -27,12 +27,12 @@ def by_hand(rule, i, base, factor, length):
         return theta / (factor if rule == "linear" else FACTORS[i])
     if rule == "llama3":  # *share* is linear in the number of rotations, from 4 to 1
         share = (4 - length * theta / (2 * math.pi)) / (4 - 1)
-    else:  # *share* is linear in i, from 32 rotations to 1; the released code rounds both pairs
+    else:  # *share* is linear in i, between the pair with 32 rotations and the pair with 1
         first, last = (
             dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
             for turns in (32, 1)
         )
-        if rule == "yarn":
+        if rule == "yarn":  # the released code rounds the indices of these two pairs
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, dim - 1)
         share = (i - first) / max(last - first, 0.001)
@@ -52,7 +52,7 @@ def test_frequencies_by_hand(rule, length):
 
 
 def test_other_implementations(golden):
-    """Against transformers, whose dynamic NTK is our NTK with a factor for each length."""
+    """Compares with transformers, whose dynamic NTK is our NTK with a factor for each length."""
     reference = golden("rope_inv_freq")
     outputs, compared = reference["outputs"], set()
     wanted = zip(outputs["inv_freq"].double(), outputs["attention_factor"].tolist())

@@ -58,7 +58,7 @@ def test_published_documents_become_texts(corpus, tmp_path):
     given = {"RAW": "raw", "ARCHIVES": "list"}
     succeed(CORPUS, corpus, "data", cwd=tmp_path, HELD_OUT="4", **given)
     again = succeed(CORPUS, corpus, "data", cwd=tmp_path, **given)
-    assert again.stdout == "data is there\n"
+    assert again.stdout == "data exists already\n"
     for place, split in enumerate(("train", "valid", "test")):
         for lang, words in (("en", ("Sentence", "More")), ("de", ("Satz", "Mehr"))):
             text = (tmp_path / "data" / f"{split}.{lang}").read_text()
@@ -68,7 +68,7 @@ def test_published_documents_become_texts(corpus, tmp_path):
                 assert text == "".join(NEWS[place]).replace("{}", "%s") % (words * len(NEWS[place]))
     if corpus == "news-commentary":
         few = bash(CORPUS, corpus, "new", cwd=tmp_path, HELD_OUT="8", **given)
-        assert few.returncode == 1 and "7 documents, not more than HELD_OUT=8" in few.stderr
+        assert few.returncode == 1 and "has 7 documents; HELD_OUT=8 must be smaller" in few.stderr
         assert not (tmp_path / "new").exists()
 
 
@@ -147,7 +147,7 @@ def test_each_translation_becomes_a_document_and_is_scored(choices, tmp_path, ca
     generated = write(tmp_path / "generated", written)
     contrastive.score(path, generated, f"{tmp_path}/found.json")
     said = capsys.readouterr()
-    assert said.err == f"{path}: 2 of 3 choices have variants\n"
+    assert said.err == f"{path}: 2 of 3 choices have a wrong translation\n"
     assert "| all | 50.0 | 2 |" in said.out
     found = json.loads((tmp_path / "found.json").read_text())
     right = {name: group["accuracy"] for name, group in found["accuracies"].items()}
@@ -156,7 +156,7 @@ def test_each_translation_becomes_a_document_and_is_scored(choices, tmp_path, ca
     other = [*written[:-1], written[-1].replace("b", "a")]
     with pytest.raises(SystemExit, match="line 3: variants have different contexts"):
         contrastive.score(path, write(tmp_path / "other", other))
-    with pytest.raises(SystemExit, match="has other sentences than"):
+    with pytest.raises(SystemExit, match="does not have one score for each translation in"):
         contrastive.score(path, write(tmp_path / "few", written[:3]))
 
 
@@ -169,7 +169,7 @@ def test_documents_are_prepared_translated_and_choices_scored(model, choices, tm
     for split in ("train", "valid", "test"):
         write(tmp_path / "texts" / f"{split}.en", ["It is new.", "A lamp.", ""] * 2)
         write(tmp_path / "texts" / f"{split}.de", ["Es ist neu.", "Die.", ""] * 2)
-    for said in ("", "made/data-bin is there\n"):
+    for said in ("", "made/data-bin exists already\n"):
         done = succeed(FOLDER / "prepare.sh", "texts", "made", cwd=tmp_path)
         assert done.stdout.endswith(said)
     assert "<brk>" in (tmp_path / "made" / "data-bin" / "dict.en.txt").read_text()

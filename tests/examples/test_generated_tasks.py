@@ -102,7 +102,7 @@ def parity(count):
     return ["odd" if count % 2 else "even"]
 
 
-#: By task, a function that computes the output from the input.
+#: For each task, a function that computes the output from the input.
 OUTPUTS = {
     "copy": list,
     "copy_repeats": list,
@@ -193,7 +193,7 @@ def test_no_set_is_empty(tests, validations):
 
 
 def test_seeds_and_settings_decide(tmp_path):
-    """The methods of random.Random used here give the same numbers since Python 3.8."""
+    """The methods of random.Random that tasks use give the same numbers from Python 3.8 on."""
     sample = GENERATED_TASKS["copy"].sample(12, Random("copy 12 train 1"))[0]
     assert "".join(sample) == "dabgefahagaa"
 

@@ -127,7 +127,7 @@ TESTED = "length1,length3"
 
 @pytest.mark.parametrize("family", TINY)
 def test_a_family_learns_and_is_tested_by_length(family, tmp_path):
-    """fairseq-validate, in another process, gives the scores of the last validation again."""
+    """fairseq-validate, in another process, gives the same scores as the last validation."""
     data, save = tmp_path / "data", tmp_path / "save"
     words = ["--lengths", "1-2", "--test-lengths", "1,3", "--samples", "160", "--family", family]
     writing.main(["copy_repeats", str(data), *words])

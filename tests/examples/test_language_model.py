@@ -58,7 +58,7 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
         parts.append(bytes(NUMBERS[symbol] for symbol in symbols.split()))
     assert b"".join(parts) == text and characters.BYTES == BYTES
     again = succeed(PREPARE, "enwik8", "file", "out", cwd=tmp_path)
-    assert again.stdout == "out/data-bin is there\n"
+    assert again.stdout == "out/data-bin exists already\n"
 
 
 # --- running text in subwords

@@ -93,7 +93,7 @@ def test_the_data_hold_every_document(prepared, tmp_path):
     assert any("isn &apos;t" in text for text in texts)
     given = (prepared / "text", prepared / "out")
     again = succeed(BERT / "prepare.sh", *given, cwd=tmp_path, **ENGLISH)
-    assert again.stdout == f"{prepared}/out/data-bin is there\n"
+    assert again.stdout == f"{prepared}/out/data-bin exists already\n"
 
 
 def test_documents_of_wikitext_begin_at_headings_and_keep_capitals(tmp_path):
@@ -151,7 +151,7 @@ def test_words_become_symbols(tmp_path, level, expected):
     assert (tmp_path / "out" / "symbols" / "valid").read_text() == expected + "\n"
     kind, file = ("pieces", "bpe.codes") if level == "piece" else ("words", "words.txt")
     subwords = KINDS[f"marked-{kind}"](str(tmp_path / "out" / "data-bin" / file))
-    assert subwords.split("中国 iphone 3.5%") == expected.split()  # as in a model folder
+    assert subwords.split("中国 iphone 3.5%") == expected.split()  # model folders split alike
 
 
 def masked_lm(data, *flags):

@@ -1,4 +1,4 @@
-"""Programs and scripts of the recipes: data from published files, mistakes, and style rules."""
+"""Programs and scripts of the recipes: data they write, mistakes they refuse, and their style."""
 
 import codecs
 import re

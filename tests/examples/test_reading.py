@@ -77,7 +77,7 @@ def test_from_published_files_to_scores(model, tmp_path, task, capsys):
         assert row.startswith(f"| {tmp_path}/runs/ | 1 | valid_accuracy ")
         return
     again = succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin", WORKERS="1")
-    assert again.stdout == "data/data-bin is there\n"
+    assert again.stdout == "data/data-bin exists already\n"
     checkpoint = tmp_path / "runs" / "seed1" / "checkpoint_best.pt"
     answered = posenc("reading", "answer", checkpoint, tmp_path / "data" / "data-bin",
                       "--output", tmp_path / "answers")  # fmt: skip
@@ -135,7 +135,7 @@ def test_from_files_to_scores(model, tmp_path):
     given = ("CoLA", "CoLA", model, "data")
     succeed(GLUE / "prepare.sh", *given, cwd=tmp_path, WORKERS="1")
     again = succeed(GLUE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin")
-    assert again.stdout == "data/data-bin is there\n"
+    assert again.stdout == "data/data-bin exists already\n"
     write(tmp_path / "CoLA" / "dev.tsv", rows[1:])
     changed = bash(GLUE / "prepare.sh", *given, cwd=tmp_path)
     assert changed.returncode == 1 and "choose another folder" in changed.stderr

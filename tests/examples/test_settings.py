@@ -21,7 +21,6 @@ def parsed(words):
 
 
 def check(words, expected):
-    """Assert that a command has the flags and values in *expected*."""
     flags, wanted = flags_of(words), flags_of(expected.split())
     assert {name: flags.get(name, "absent") for name in wanted} == wanted
 

@@ -52,7 +52,7 @@ def test_from_texts_to_scores(texts, tmp_path, kind, size):
 
     assert prepare().returncode == 0
     again = prepare()
-    assert (again.returncode, again.stdout) == (0, "out/data-bin is there\n")
+    assert (again.returncode, again.stdout) == (0, "out/data-bin exists already\n")
     data, results = tmp_path / "out" / "data-bin", tmp_path / "run" / "evaluate"
     if kind == "subword-nmt":
         serving = Preparation(Text("de", "ne", "moses", False, kind, "bpe.codes"), str(data))

@@ -111,12 +111,12 @@ def test_no_sentence_is_lost_and_words_are_those_of_serving(prepared):
 def test_a_second_start_does_nothing(prepared):
     before = sorted((path, path.stat().st_mtime_ns) for path in prepared.rglob("out/*/*"))
     again = prepare(prepared, PATH="/usr/bin:/bin")  # without the recipe's tools
-    assert again.returncode == 0 and again.stdout == "out/data-bin is there\n"
+    assert again.returncode == 0 and again.stdout == "out/data-bin exists already\n"
     assert before == sorted((path, path.stat().st_mtime_ns) for path in prepared.rglob("out/*/*"))
 
 
 def check_scores(data, folder):
-    """Compare the scores that evaluate.sh printed with those of its translations."""
+    """Compare the scores that evaluate.sh printed with scores computed from its translations."""
     texts, words = (lines(folder / f"hypotheses.{end}") for end in ("txt", "tok"))
     reference = [lines(data / name) for name in ("test.de", "test.tok.de")]
     whole = [[line.replace(" @-@ ", "-") for line in side] for side in (words, reference[1])]

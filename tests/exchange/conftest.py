@@ -23,7 +23,7 @@ def out(tmp_path):
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """A function that returns a row's checkpoint and its export, verified with transformers."""
+    """A function that maps a row's name to its checkpoint and its verified export."""
     pytest.importorskip("safetensors", reason="the weights are written with it")
 
     @functools.lru_cache(maxsize=None)

@@ -87,7 +87,6 @@ def unused_in(architecture):
 
 
 def other_values(field, value):
-    """Values of a setting that differ from *value*."""
     choices = field.metadata.get("choices")
     if choices is not None:
         return [choice for choice in choices if choice != value]

@@ -32,7 +32,6 @@ def config_of(source, **changed):
 
 
 def weights_of(source, **changed):
-    """Change tensors of a folder or a checkpoint."""
     file = source if source.is_file() else source / "pytorch_model.bin"
     content = load_file(file)
     content.get("model", content).update(changed)

@@ -1,4 +1,4 @@
-"""Exported classifiers split and number text as in training, and have the names of labels."""
+"""Exported classifiers split and number text as in training, and keep the names of their labels."""
 
 import json
 import shutil

@@ -15,7 +15,7 @@ from fairseq_posenc.models.language_model import LanguageModel
 pytestmark = pytest.mark.journeys
 
 LEADING = ["<s>", "<pad>", "</s>", "<unk>"]
-#: The symbols of each kind of model, and special symbols that differ from fairseq's.
+#: For each kind of model: its symbols, and the special symbols whose names differ from fairseq's.
 ENDS = dict.fromkeys(("bos_token", "eos_token"), "<|end|>")
 OF_CAUSAL = (["<|end|>", *WORDS, "<unknown>"], {**ENDS, "unk_token": "<unknown>"})
 OF_MASKED = (SYMBOLS, {f"{name[1:-1].lower()}_token": name for name in OURS})
@@ -25,7 +25,7 @@ KNOWN = {**OURS, "<|end|>": "</s>", "<unknown>": "<unk>"}
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SIZES.update(num_attention_heads=4, max_position_embeddings=64)
-#: Below, the rates of support.expressed.RATES have the names that the classes give them.
+#: Dropout rates from here on are those of support.expressed.RATES, under each class's own names.
 RATED = {"attention_dropout": 0.17, "hidden_dropout": 0.23}
 BERT = {**SIZES, "hidden_dropout_prob": 0.23, "attention_probs_dropout_prob": 0.17}
 BERT.update(classifier_dropout=0.19, pad_token_id=0)
@@ -53,7 +53,7 @@ MARIAN = {**BART, "decoder_start_token_id": 42, "pad_token_id": 42, "eos_token_i
 T5 = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "n_positions": 64}
 T5.update(dropout_rate=0.23)
 T5.update(decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
-#: By class: the format, the usual suffix of the architecture, config.json, and the symbols.
+#: For each class: the format, the usual suffix of the architecture, config.json, and the symbols.
 CLASSES = {
     "Llama": ("hf-llama", "ForCausalLM", LLAMA, OF_CAUSAL),
     "GPTNeoX": ("hf-gpt-neox", "ForCausalLM", NEOX, OF_CAUSAL),
@@ -70,7 +70,7 @@ CLASSES = {
 }
 _TEXTS, _TOKENS, _LM = "ForSequenceClassification", "ForTokenClassification", "ForCausalLM"
 RELU, _POSENC_LM = {"activation_fn": "relu"}, {"_name": "posenc_lm"}
-#: A class or one of its architectures, entries of config.json, settings of the checkpoint.
+#: A class or architecture, entries of its config.json, and settings expected after the import.
 THEIRS = {
     "llama": ("Llama", {}, {"kv_heads": 2}),
     # only the gain of the last norm distinguishes output from input embeddings

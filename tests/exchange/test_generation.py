@@ -1,4 +1,4 @@
-"""Exported models, of a class or with their own code, generate the same text as fairseq."""
+"""Exported models, of a transformers class or with own code, generate the text of fairseq."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ from fairseq_posenc.serving.translation import FairseqEngine
 
 pytestmark = pytest.mark.journeys
 
-#: The third text is longer than texts in a training batch.
+#: The third text is longer than any text in training.
 TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
 
 
@@ -182,7 +182,7 @@ def test_logits_are_the_same(name, transformers, tmp_path, capsys):
 
 
 def test_translations_are_the_same_in_a_process_without_the_plug_in(transformers, tmp_path):
-    """Searches have a cache or not, and padding left or right; training and saving also work."""
+    """With padding on either side, with or without a cache; the process also trains and saves."""
     paths = {
         str(tmp_path / name): write_translation(tmp_path / "ours" / name, *WITH_CODE[name])
         for name in ("rotary", "sides")

@@ -103,12 +103,12 @@ WRONG = {
     list: [3, "other", [7], {}],
     dict: [3, [], "other"],
 }
-#: Entries that only transformers reads; our import reads the last one without layer_types.
+#: Entries that only transformers reads; we read the last one only if layer_types is missing.
 NOT_READ = ["torch_dtype", "initializer_range", "embd_pdrop", "global_attn_every_n_layers"]
 
 
 def outcome(target, folder, sizes=None):
-    """What an import reads, or its error message, or the tensor of a parameter of wrong size."""
+    """The model that an import reads, its error message, or the name of a tensor of wrong size."""
     try:
         found = format_for("import", target).read(str(folder), None)
     except UsageError as error:
@@ -136,7 +136,7 @@ def changed(target, folder, entries):
 
 
 def others_of(value):
-    """A different, possible value for an entry, in a list; empty for texts and lists."""
+    """A list with a different valid value for an entry; empty if the value is a text or a list."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

@@ -25,7 +25,7 @@ LONGEST = 40
 
 
 def compositions():
-    """All encodings for encoders in few compositions; relative and absolute ones are separate."""
+    """All encoder encodings, in few compositions; none mixes relative and absolute ones."""
     made = []
     for relative in (True, False):
         groups = [[]]
@@ -131,7 +131,7 @@ def test_flags_say_what_one_graph_cannot_serve():
     without = {"gau_chunk": 8, "funnel_stages": "1,1", "position_ids": "documents"}
     refused.update({name: (value, "models without it") for name, value in without.items()})
     settings = MASKED.complete({})
-    refused = {name: value for name, value in refused.items() if name in settings}  # of packs
+    refused = {name: value for name, value in refused.items() if name in settings}  # if installed
     onnx_export.refuse_untraceable("model.pt", settings)
     fields = dataclasses.fields(MASKED.family.dataclass)
     assert {each.name for each in fields if each.metadata.get("traceable")} == set(refused)

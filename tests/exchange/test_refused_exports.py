@@ -58,7 +58,7 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
     """Exports read old names in checkpoints; printed flags have only the new names."""
     path = trained(tmp_path / "ours", norm="rms")
     state = read_checkpoint(path)
-    state["cfg"]["model"].update(norm="unit", init_weights="usual")  # not on a command line
+    state["cfg"]["model"].update(norm="unit", init_weights="usual")  # only in old checkpoints
     torch.save(state, path)
     refuses(["--norm rms", "only supports layer"], "export", "hf-roformer", path, tmp_path / "out")
     fields = MASKED_LM.dataclass.__dataclass_fields__.items()
@@ -79,7 +79,7 @@ def inexpressible(tmp_path_factory):
     return list(zip(KINDS, (translation, lm, trained(folder / "ours", attention="elu"))))
 
 
-#: The kinds of models that a format accepts, if it has no table or two tables.
+#: The kinds of models that formats with no conversion table, or with two, accept.
 TAKEN = {
     **{CODE: (TRANSLATION,), "onnx": (MASKED,), "ctranslate2": KINDS},
     "hf-roformer": (MASKED, CAUSAL),
@@ -91,7 +91,7 @@ def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, na
     """The message names the layer's flag or, for the wrong kind of model, its architecture."""
     pytest.importorskip("safetensors" if name.startswith("hf-") else name, reason="it is needed")
     for kind, model in inexpressible:
-        words = f"--arch {kind.arch}$|is a model {kind.arch};|is a {kind.name}; .* takes masked"
+        words = f"--arch {kind.arch}$|has --arch {kind.arch};|is a {kind.name}; .* takes masked"
         if kind in (TAKEN.get(name) or [table_of(name).kind]):
             words = "--attention elu"
         elif kind is TRANSLATION:

@@ -51,7 +51,7 @@ TRAIN, TEST = lines_of(1, 400), [*lines_of(1, 450)[400:], *lines_of(2, 150), *OD
 
 #: Settings of SentencePiece, and the reason if a tokenizer.json cannot have the same effect.
 _BYTES = {"byte_fallback": True, "vocab_size": 330}
-_SPACED = "is not unigram or BPE with spaces before words"
+_SPACED = "its SentencePiece model must be unigram or BPE, and put ▁ before words"
 PIECES = {
     "unigram": ({}, ""),
     "bpe": ({"model_type": "bpe"}, ""),
@@ -71,7 +71,7 @@ PIECES = {
     "spaces as they are": ({"escape_whitespaces": False}, _SPACED),
     "words": ({"model_type": "word"}, _SPACED),
     "characters": ({"model_type": "char", "vocab_size": 40}, _SPACED),
-    "users": ({"user_defined_symbols": "ba"}, "has user-defined symbols"),
+    "users": ({"user_defined_symbols": "ba"}, "the SentencePiece model has user-defined symbols"),
 }
 
 
@@ -80,7 +80,7 @@ ROLES = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
 
 @pytest.fixture(scope="module")
 def subwords(tmp_path_factory):
-    """A function of a name that returns the kind and the file of subwords learned from TRAIN."""
+    """A function that maps a name to a kind of subwords and their file, learned from TRAIN."""
     folder = tmp_path_factory.mktemp("subwords")
 
     def pieces(name):
@@ -165,7 +165,7 @@ def carried(name, lowercase, subwords, hides=True):
 
 @pytest.mark.parametrize("name", [name for name, (_, said) in PIECES.items() if said])
 def test_settings_of_sentencepiece_that_cannot_be_written_are_said(name, subwords):
-    words = f"text is not split into subwords: the SentencePiece model {PIECES[name][1]}"
+    words = f"text is not split into subwords: {PIECES[name][1]}"
     assert words in " ".join(carried(name, False, subwords)[2].notes)
 
 
@@ -196,7 +196,7 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
             assert model.encode(" ".join(line.split())) == tokenizer.encode(line).ids[:-1], line
     for line in TEST:
         if subwords(name)[0] == "transformers" and not line.strip():
-            continue  # fairseq's dictionary cannot hold its symbols of white space
+            continue  # fairseq's dictionary cannot hold this tokenizer's white-space symbols
         want = [dictionary.index(symbol) for symbol in preparation.source(line)]
         got = tokenizer.encode(line).ids
         assert got[-1] == dictionary.eos()
@@ -248,7 +248,7 @@ def test_damaged_models_are_refused(tmp_path, subwords):
 RAW = [("llama", "bpe"), ("grouped", "byte pairs"), ("bart", "merges"), ("mbart", "unigram")]
 RAW += [("roberta", "unigram"), ("roberta", "word pieces"), ("modernbert", "byte pairs")]
 RAW += [(name, "symbols") for name in ("neox", "bloom", "gpt2", "marian", "m2m100", "t5")]
-#: By kind of model: the suffix of the Auto class, and the tokens before and after a text.
+#: For each kind of model: the suffix of the Auto class, and the tokens before and after a text.
 KINDS = {
     CAUSAL.name: ("CausalLM", [2], []),
     MASKED.name: ("MaskedLM", [0], [2]),
@@ -296,7 +296,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
         batch["decoder_input_ids"] = started(tokens)
     want, have = logits_of(load(path), row, tokens), model(**batch).logits
     torch.testing.assert_close(have[..., order][real], want[real], atol=1e-5, rtol=1e-5)
-    if row.kind is not CAUSAL:  # there, generation_config.json hides these subwords
+    if row.kind is not CAUSAL:  # causal models hide these subwords in generation_config.json only
         assert torch.equal(have[real].argmax(-1), order[want[real].argmax(-1)])
     if not masked:
         short = tokenizer(TEST[:3], return_tensors="pt", padding=True, return_token_type_ids=False)

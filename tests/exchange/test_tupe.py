@@ -60,7 +60,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, variant):
 
 @pytest.mark.parametrize("name", ["tupe_a_mlm", "tupe_r_mlm"])
 def test_stored_outputs(reference_of, tmp_path, out, name):
-    """Logits of the formulas in tests/golden, and of the released code."""
+    """The stored logits are from the formulas in tests/golden, or from the released code."""
     expected = reference_of(name)
     source = write(tmp_path / "source", expected["state_dict"], expected["config"])
     words = expected["meta"]["symbols"][len(SPECIAL) : -1]

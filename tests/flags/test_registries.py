@@ -157,9 +157,8 @@ def test_values_of_content_terms_are_added_or_refused(registered):
     x = torch.randn(2, 7, plain.embed_dim)
     plain.v_proj.bias += 3
     torch.testing.assert_close(attended_alone(valued, x), attended_alone(plain, x))
-    with pytest.raises(
-        UsageError, match="--position-encoding own_valued: --layer gated does not support positions"
-    ):
+    words = "own_valued: --layer gated does not support position-dependent values"
+    with pytest.raises(UsageError, match=f"--position-encoding {words}"):
         own_model("--position-encoding", "own_valued", "--layer", "gated")
 
 

@@ -37,9 +37,9 @@ def transfo_xl_memory(name: str) -> Made:
         "integers": {f"segment{i}": tokens for i, tokens in enumerate(SEGMENTS)},
     }
     reference = instantiate(name, described)
-    model.load_state_dict(reference["state_dict"], strict=False)  # a buffer is not in the state
+    model.load_state_dict(reference["state_dict"], strict=False)  # the state lacks a buffer
     outputs: Dict[str, Tensor] = {}
-    memory = [torch.zeros(0, 2, C)] * 2  # the default, zeros, would be attended to
+    memory = [torch.zeros(0, 2, C)] * 2  # empty; the model would attend to the default, zeros
     # this version passes type_as a dtype, an argument that PyTorch's method does not have
     with mock.patch.object(torch.Tensor, "type_as", lambda x, y=None, dtype=None: x.to(dtype or y)):
         for key, tokens in reference["inputs"].items():

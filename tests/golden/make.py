@@ -4,7 +4,7 @@ Use a separate environment, because this program needs an older transformers tha
 
     python -m venv /tmp/golden && . /tmp/golden/bin/activate
     pip install -r tests/golden/requirements.txt && pip install --no-deps fairseq2==0.8.1
-      cd tests && python -m golden.make            # all references, or those that are named
+      cd tests && python -m golden.make            # all references, or those named as arguments
     cd tests && python -m golden.make --check    # compare with the committed files instead
 
 ======================  ====================================================================
@@ -93,7 +93,7 @@ def compare(name: str, text: str, outputs: Dict[str, np.ndarray]) -> bool:
     with np.load(DATA / f"{name}.npz") as stored:
         committed = {key: stored[key] for key in stored.files}
     if not same or set(committed) != set(outputs):
-        print(f"{name}: the committed files have another description or other outputs")
+        print(f"{name}: the description or the names of outputs differ from the committed files")
         return False
     pairs = [(committed[key], value) for key, value in outputs.items()]
     largest = max(float(np.abs(a.astype(float) - b).max()) for a, b in pairs)
@@ -105,7 +105,7 @@ def compare(name: str, text: str, outputs: Dict[str, np.ndarray]) -> bool:
 def main(arguments: List[str]) -> int:
     parser = argparse.ArgumentParser(description="Regenerate the reference outputs.")
     parser.add_argument("names", nargs="*", help="names of references; default: all")
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--check", action="store_true", help="compare with data/; write nothing")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(MAKERS)
     if unknown:

@@ -65,7 +65,7 @@ BATCHES = {"full": batch(LONG), "right": batch(TEXTS), "left": batch(TEXTS, left
 
 
 def distribution(name: str, shape: torch.Size) -> List[Any]:
-    """A random distribution unlike any default, so that a parameter that is not loaded shows."""
+    """A random distribution unlike any default, so that an unloaded parameter is noticed."""
     if "embeddings.weight" in name:
         return normal(*shape, std=0.5)
     if len(shape) == 2:

@@ -12,7 +12,7 @@ from golden import Made, instantiate, normal, source
 
 SOURCE = source("transformers")
 B, S, C, H = 2, 24, 16, 2
-#: random key blocks of the query blocks 2 to 7, of 7, outside of their windows
+#: for each of the query blocks 2 to 7, two random key blocks outside of its window
 RANDOM = [[5, 3], [6, 4], [5, 1], [1, 6], [2, 3], [3, 4]]
 
 

@@ -83,13 +83,13 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def bucket(distance: int) -> int:
-    """T5's bucket, of 32, of key minus query: one per token, then ranges that grow by √2."""
-    starts = [*(n**2 for n in range(8)), *(2 ** (6 + n) for n in range(8))]  # squared
+    """T5's bucket (of 32) for key minus query: one per distance, then ranges that grow by √2."""
+    starts = [*(n**2 for n in range(8)), *(2 ** (6 + n) for n in range(8))]  # squared distances
     return sum(distance**2 >= start for start in starts) - 1 + 16 * (distance > 0)
 
 
 def position_logit(p: Parameters, head: int, i: int, j: int) -> float:
-    """The summand of a logit for position i of the query and position j of the key."""
+    """The position term of a logit, for a query at position i and a key at position j."""
     rows = (0, 0) if i == 0 else (1, 1) if j == 0 else (i + 1, j + 1)
     q, k = (
         affine(p, f"{STACK}pos_{side}_linear", norm(p, STACK + "pos_ln", vector))

@@ -29,7 +29,7 @@ B, T = 3, 9
         ("--max-target-positions 16", 16),
         # sentences may be longer than --tokens-per-sample
         ("--max-target-positions 64 --sample-break-mode eos", 64),
-        *rows_of("lengths_of_training.txt"),  # rows of packs
+        *rows_of("lengths_of_training.txt"),  # from the packs
     ],
 )
 def test_the_length_of_training(flags, trained):

@@ -61,7 +61,7 @@ def test_architectures_of_fairseqs_decorator_belong_to_their_family():
 
 
 _BERT = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad shaw transformer_xl deberta performer"
-#: layers, channels, inner channels, heads; None where gated units have neither of the last two
+#: layers, channels, inner channels, heads; None if gated units have no inner channels or heads
 SIZES = {
     # Vaswani et al. 2017, Table 3: base and big; fairseq's shape for small corpora
     (6, 512, 2048, 8): "roformer_base roformer_wmt_en_de roformer_align tupe_base t5bias_base "

@@ -21,7 +21,7 @@ from fairseq_posenc.models import family_of
 
 pytestmark = pytest.mark.refusals
 TEXT = ["--tokens-per-sample", "64"]
-#: By a family's usual task, flags that a line gets if it names the general architecture.
+#: For each family's usual task, flags that are added to lines with its general architecture.
 USUAL = {
     "translation": TINY,
     "multilingual_translation": TINY,
@@ -54,7 +54,7 @@ def test_what_cannot_work_is_refused_by_name(words, pattern, monkeypatch):
     first, *flags = (word for word in shlex.split(words) if word != "build")
     known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
     monkeypatch.setattr(sys, "argv", [f"fairseq-{first}", "data", *flags])
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # commands replace it
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # commands replace the hook
     with pytest.raises(UsageError, match=pattern) as error:
         if first in PARSERS:
             options.parse_args_and_arch(PARSERS[first]())

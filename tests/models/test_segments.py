@@ -107,7 +107,7 @@ def test_the_task_decides_the_default(task, settings, segments):
 
 @pytest.fixture
 def masked_pairs(tmp_path):
-    """A function of a --sample-break-mode that returns a task and masked batches; all texts."""
+    """A function from --sample-break-mode to a task and its masked batches; and all texts."""
     draw = random.Random(3)
     words = [f"w{number}" for number in range(9)]
     (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
@@ -158,7 +158,7 @@ def test_masked_separators_still_divide_pairs(in_parallel, masked_pairs):
             assert tuple(t for t in whole if t != PAD) in lines
             assert got == by_hand(whole)
             hidden += got != by_hand(row)
-    assert hidden > 10  # labels of the masked input would differ
+    assert hidden > 10  # labels computed from the masked input would differ
 
 
 def test_batches_of_other_tasks_and_labels_of_a_batch_are_left_alone(masked_pairs):

@@ -1,6 +1,6 @@
 """Each pack can be deleted: the rest still works and uses no name that the pack registers.
 
-Only other packs may name its flags, to refuse them or to act on them.
+Only other packs may name a pack's flags, to refuse them or to act on them.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Counts of a GPU's operations, which are exact, so that limits for them can be asserted."""
+"""Counts of a GPU's operations are exact, so tests can assert limits for them."""
 
 import copy
 import functools
@@ -29,7 +29,6 @@ def count_training(model, source, target):
 
 
 def count_token(model, source, target):
-    """The counts for decoding the last token of *target*."""
     return count(last_token(model, source, target), model.parameters())
 
 
@@ -70,7 +69,7 @@ COUNTED += [name for name in OTHER_LAYERS if not name.endswith((":sinusoidal", "
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_one_wait_a_step_none_a_token_and_fused_attention(name):
-    """Because lengths are odd, masks with unaligned rows would be copied."""
+    """Lengths are odd, so a mask with unaligned rows would be copied, and the test would fail."""
     model, (source, target) = tiny_in_blocks(name).train(), padded_batch()
     trained = count_training(model, source, target)
     token = count_token(model, source, target)
@@ -109,7 +108,7 @@ SIZES = [*shape(6, 32, 32, 2), "--share-all-embeddings"]
 
 @functools.lru_cache(maxsize=None)
 def counted(arch, *flags):
-    """Kernels of a training step and of decoding a token, bytes saved, and operations of the token.
+    """Counts: kernels per training step, kernels per decoded token, saved bytes, token operations.
 
     The model has 6 + 6 layers and is in bfloat16.
     """
@@ -121,7 +120,7 @@ def counted(arch, *flags):
     return (*kernels, trained.saved, operations(token))
 
 
-#: Limits relative to stock: for kernels, for operations of a token, for bytes saved (None: none).
+#: Limits for kernels, operations per token and bytes saved, relative to stock (None: no limit).
 GOALS = [
     ("roformer_base", "", 0.85, 0.6, 1.02),
     ("t5bias_base", "", 0.9, None, 1.02),

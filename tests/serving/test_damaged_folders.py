@@ -31,7 +31,6 @@ def without_digests(settings):
 
 
 def copied(folder, to, change=lambda settings: None):
-    """A copy of *folder* with changed settings."""
     copy = shutil.copytree(str(folder), str(to / "copy"))
     settings = settings_of(folder)
     change(settings)
@@ -41,7 +40,6 @@ def copied(folder, to, change=lambda settings: None):
 
 
 def whole(path):
-    """Read everything in a model folder."""
     folder = read_model_folder(path)
     if folder.export is not None:
         engine_for(folder, Hardware(), "ctranslate2")

@@ -110,7 +110,7 @@ def test_a_sentence_piece_model_in_a_tokenizer_json(tmp_path):
 
 def test_what_cannot_be_read_is_one_line(tmp_path):
     folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
-    assert load(str(folder)).split("[SEP] ran") == ["<unk>"] * 3 + ["ran"]  # names are text
+    assert load(str(folder)).split("[SEP] ran") == ["<unk>"] * 3 + ["ran"]  # symbol names are text
     assert dictionary(str(folder)) == read_vocabulary(str(folder), None).text()
     (tmp_path / "empty").mkdir()
     assert "neither vocab.txt nor tokenizer.json" in error_of(load, str(tmp_path / "empty"))

@@ -25,7 +25,7 @@ def write(path, text=""):
 
 
 def make_data(content):
-    """Write the data that a plan names, as far as the study does not make them."""
+    """Write stand-ins for the data that a plan names, except for data that the study makes."""
     for system in content["systems"].values():
         if "data" in (system or {}):
             make_data({**content, "data": system["data"], "systems": {}, "finetune": {}})
@@ -89,13 +89,13 @@ MISTAKES = [
     ("budget: {epochs: 3}", "", "budget: missing; see the plans in examples/study"),
     ("seeds: [1, 2]", "seeds: [1, x]", "seeds: x: expected a whole number from 0 to"),
     ("--optimizer: adam", "--seed: 3", "base: --seed: give seeds instead"),
-    ("--optimizer: adam", "lr: 3", "base: lr: is no flag, such as --lr"),
+    ("--optimizer: adam", "lr: 3", "base: lr: is not a flag such as --lr"),
     ("--optimizer: adam", "--lr: [1, 2]", "base: --lr: expected a text, a number, true or false"),
     ("stock: {", "Rotary: {", "systems: two names differ only in upper and lower case"),
     ("recipe: translation", "recipe: speech", "recipe: speech: expected one of translation"),
     ("seeds:", "baseline: none\nseeds:", "baseline: none: no such system"),
     ("seeds:", "search_edges: [1]\nseeds:", "search_edges: 1: expected a value below the search"),
-    ("seeds:", "subset: [test@5]\nseeds:", "subset: test@5: say how many to average"),
+    ("seeds:", "subset: [test@5]\nseeds:", "subset: test@5: needs averaged checkpoints"),
     ("seeds:", "search: {--lr: 1, --x: 2}\nseeds:", "search: expected one flag with"),
     ("seeds: [1, 2]", "seeds: [1, 2", "while parsing a flow sequence"),
     (

@@ -98,7 +98,6 @@ class Workflow:
         self.plan = yaml.safe_load(PLAN)
 
     def start(self, *words, **variables):
-        """Start Snakemake with the current plan."""
         (self.folder / "plan.yaml").write_text(yaml.safe_dump(self.plan, sort_keys=False))
         path = os.pathsep.join([str(self.folder / "bin"), str(Path(sys.executable).parent)])
         environment = {**os.environ, **variables, "PATH": path + os.pathsep + os.environ["PATH"]}

@@ -68,7 +68,7 @@ def test_means_and_letters_are_those_of_the_committed_report(written):
 
 
 def additive_model(values):
-    """Means, error of differences and degrees of freedom, for scores *values* (systems, seeds)."""
+    """Means of *values* (systems, seeds), standard error of differences, and degrees of freedom."""
     values = np.asarray(values, dtype=np.float64)
     systems, seeds = values.shape
     rows, columns = values.mean(1, keepdims=True), values.mean(0)
@@ -89,7 +89,7 @@ def test_differences_are_those_of_the_formulas(written):
     means, error, degrees = additive_model(list(by_system.values()))
     pairs = list(combinations(range(len(means)), 2))
     p = [2 * stats.t.sf(abs(means[a] - means[b]) / error, degrees) for a, b in pairs]
-    # Holm 1979: the smallest p of n times n, the next times n - 1, and so on, never decreasing
+    # Holm 1979: of n values of p, multiply the smallest by n, the next by n - 1, …; never decrease
     order = np.argsort(p)
     holm = np.minimum(1, np.maximum.accumulate(np.array(p)[order] * np.arange(len(p), 0, -1)))
     adjusted = dict(zip(order.tolist(), holm))

@@ -58,7 +58,7 @@ def server() -> str:
 
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
-    """A folder with ``python`` and fairseq's commands, which start quickly but are unchanged."""
+    """A folder with replacements for ``python`` and fairseq's commands, which just start faster."""
     start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
     installed = Path(sys.executable).parent.glob("fairseq-*")
     folder = Path(_folder.name) / "bin"
@@ -181,7 +181,7 @@ def run(module: str, *arguments: Any, stdin: str = "") -> Finished:
 
 def posenc(*arguments: Any) -> Finished:
     """Run ``python -m fairseq_posenc ARGUMENT...``, which may fail."""
-    if "--user-dir" in arguments:  # what it registers would stay registered
+    if "--user-dir" in arguments:  # the folder's registrations would stay in this process
         return Command("fairseq_posenc", list(arguments)).finish()
     return in_this_process("fairseq_posenc.cli", "main", list(arguments), "")
 

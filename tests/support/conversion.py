@@ -102,7 +102,7 @@ def convert(*arguments: Any) -> None:
 
 
 def refuses(words: List[str], *arguments: Any) -> str:
-    """Assert that a command ends with one line that has all *words*, and writes no target."""
+    """Assert that a command fails with one line that has all *words*, and writes no target."""
     there = [Path(target).exists() for target in arguments[3:4]]
     with pytest.raises(SystemExit) as error:
         convert(*arguments)

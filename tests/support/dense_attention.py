@@ -14,7 +14,7 @@ def rotated(x, positions):
 
 
 def attended(encoder, layer, x, keys, at, key_at, hidden):
-    """A layer's attention output, computed densely; queries are at *at*, keys at *key_at*."""
+    """A layer's attention output; *at* and *key_at* are the positions of queries and keys."""
     attention = layer.self_attn
     batch, heads = x.size(0), attention.num_heads
     q, k, v = (

@@ -39,7 +39,7 @@ class Expressed(NamedTuple):
     target: str  # the format
     settings: Dict[str, Any]  # settings in addition to SIZES
     heads: Tuple[str, ...] = ()  # its classification heads
-    model_kind: Any = None  # if it is not the usual kind of the class
+    model_kind: Any = None  # None: the usual kind of the class
 
     @property
     def kind(self) -> Kind:
@@ -76,7 +76,7 @@ RATES = {
     **{"dropout": 0.23, "attention_dropout": 0.17, "activation_dropout": 0.13},
     "pooler_dropout": 0.19,
 }
-#: The dropout rates that config.json of each class can hold.
+#: For each class, the dropout rates that its config.json can hold.
 HAS_PLACE = {
     "hf-llama": ["attention_dropout"],
     **dict.fromkeys(("hf-gpt-neox", "hf-bloom", "hf-gpt2"), ["dropout", "attention_dropout"]),
@@ -189,7 +189,7 @@ EXPRESSED: Dict[str, Expressed] = {
     "geglu": Expressed("hf-t5", {**_T5, "feed_forward": "geglu", "layer_norm_eps": 1e-6}),
     "glu": Expressed("hf-t5", {**_T5, "feed_forward": "glu", "activation_fn": "gelu_accurate"}),
 }
-EXPRESSED = {  # leaves out rows that set flags of a pack that is not installed
+EXPRESSED = {  # without rows that set flags of a missing pack
     name: row
     for name, row in EXPRESSED.items()
     if row.settings.keys() <= row.kind.family.dataclass.__dataclass_fields__.keys()

@@ -125,8 +125,8 @@ def build(arch, *flags):
 LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
 _POSITIVE = Namespace(favor_kernel="softmax", favor_epsilon=None)
 ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.is_positive(_POSITIVE)]
-# flags of layers by name: of the usual ones, of every registered attention, norm and feed-forward
-# network, and of the rows of every layers.txt
+# maps the name of a layer to its flags; "" is the usual layer, and the others have a registered
+# attention, norm or feed-forward network, or a row in a layers.txt
 LAYERS = {
     "": [],
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
@@ -164,7 +164,7 @@ def parameters_of(model):
 
 
 def without_values():
-    """A context that, if PyTorch can, builds large models without values of parameters."""
+    """A context in which models are built without memory for their parameters, if PyTorch can."""
     return torch.device("meta") if TORCH_VERSION >= (2, 0) else contextlib.nullcontext()
 
 

@@ -75,7 +75,7 @@ def start(cfg, moment, draw):
 
 
 def be_trained(cfg, moment, occurrence, first_update):
-    """Run fairseq-train; the n-th *occurrence* of *moment* kills it.  Does not return."""
+    """Run fairseq-train, and kill it at the n-th *occurrence* of *moment*.  Does not return."""
     status = 1
     try:
         die_at(moment, occurrence, first_update)

@@ -32,7 +32,7 @@ def folder_of(once):
         else:
             task, settings = MODELS[name]
             write_task_model(folder / "made", task, **settings)
-        pack(folder / "made", folder / "packed", "--trust-subwords")  # already split
+        pack(folder / "made", folder / "packed", "--trust-subwords")  # data are already in subwords
 
     return lambda name: once(f"packed-{name}", lambda folder: make(folder, name)) / "packed"
 

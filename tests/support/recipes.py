@@ -82,7 +82,7 @@ def stand_ins(folder, bodies):
 
 
 def stub_arguments(script, *arguments, cwd, posenc=f"echo {USER_DIR[1]}", **variables):
-    """Arguments of a script's fairseq-train calls; the code *posenc* replaces fairseq-posenc."""
+    """Arguments of a script's fairseq-train calls; shell code *posenc* replaces fairseq-posenc."""
     calls = cwd / "calls"
     calls.write_text("")
     train = 'printf "%s\\n" "$@" . >>"$CALLS"'

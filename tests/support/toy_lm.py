@@ -35,7 +35,7 @@ def train_lm(data, folder, arch, *flags):
 
 @pytest.fixture(scope="session")
 def trained_lm(corpus, once):
-    """A function that returns a checkpoint with an *encoding* after three epochs."""
+    """A function that maps an encoding to the checkpoint of a model trained for three epochs."""
 
     def checkpoint(encoding):
         flags = ["--position-encoding", encoding, "--max-epoch", "3"]

@@ -15,7 +15,7 @@ def starting_from(checkpoint, by):
 
 
 def carried_over(log, checkpoint, folder):
-    """Tensors logged as left out, and as new; the others must be unchanged and logged as taken."""
+    """Names logged as left out, and as new; asserts that all other tensors were taken unchanged."""
     said = log.out + log.err
     left_out = sorted(re.findall(r"warm start: left out (\S+)", said))
     new = sorted(re.findall(r"warm start: (\S+) \(.*\) starts untrained", said))

@@ -67,7 +67,7 @@ def test_the_reciprocal_rank_is_of_evaluation_alone():
 
 @pytest.mark.parametrize("on_a_gpu", [False, True])
 def test_a_batch_without_masked_tokens_counts_nothing(on_a_gpu):
-    """If no token is masked, fairseq predicts all (on a GPU, as a flat list); none may count."""
+    """Without masks, fairseq predicts all tokens (on a GPU, as a flat list); none may be scored."""
     sample, model = batch(2, 9, 0.0), tiny("rotary").eval()
     if on_a_gpu:
         every = torch.ones(2, 9, dtype=torch.bool)

@@ -14,7 +14,7 @@ MARK = "##"
 
 @dataclass
 class MarkedPiecesConfig(FairseqDataclass):
-    """No settings, because the mark is part of each symbol."""
+    """No settings: whether a symbol has the mark can be read from the symbol itself."""
 
 
 @register_bpe(NAME, dataclass=MarkedPiecesConfig)

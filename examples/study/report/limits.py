@@ -68,7 +68,7 @@ def _unfinished(study: Study) -> List[str]:
 
 
 def tried(study: Study) -> Dict[str, Dict[str, List[float]]]:
-    """The losses of the search, one for each seed, by system and value."""
+    """The losses of the search, one for each seed, keyed by system and value."""
     found = {}
     for name, by_setting in (study.plan.get("tried") or {}).items():
         # older studies, whose searches had one seed, have a number instead of a list

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Set, Tuple
 import pandas as pd
 import yaml
 
-Run = Dict[str, Any]  # the content of result.json, and "folder", where its paths start
+Run = Dict[str, Any]  # result.json, and the "folder" to which its paths are relative
 #: Values of entries that are missing in results of failed runs and of earlier versions.
 ABSENT: Run = {
     **dict.fromkeys(("flags", "seconds", "scores", "signatures", "extrapolation"), {}),
@@ -55,7 +55,7 @@ class Study(NamedTuple):
         return [run for run in self.runs if run["status"] == "done"]
 
     def of(self, system: str) -> List[Run]:
-        """The runs of a system that succeeded, by seed."""
+        """The runs of a system that succeeded, in the order of the seeds."""
         return [run for run in self.done if run["system"] == system]
 
     def missing(self) -> List[Tuple[str, int]]:
@@ -119,7 +119,7 @@ def lines(run: Run, *keys: str) -> List[str]:
     """The lines of one of a run's files, split at line feeds only; [] if there is no such file.
 
     Args:
-        keys: the nested keys of its name, such as ``hypotheses``, or ``answers`` and a task.
+        keys: keys of the file in ``files``, such as ``hypotheses``, or ``answers`` and a task.
     """
     found: Any = run["files"]
     for key in keys:

@@ -17,7 +17,7 @@ from writing import Table, listing, markdown, names, number, spread
 
 #: Generated tasks that models are expected to fail; they are left out of means over tasks.
 CONTROLS = ("parity", "counting")
-ENOUGH = 90.0  # a model breaks at a length where fewer percent of the outputs are correct
+ENOUGH = 90.0  # percent; a model breaks at the first length with fewer correct outputs
 _SETTINGS = ("budget", "average", "decode", "validate")  # settings of the plan for all systems
 
 Drawn = List[str]
@@ -162,7 +162,7 @@ def breaking(by_length: Dict[int, float], trained: int) -> float:
 
 
 def from_trained(study: Study) -> Drawn:
-    """The loss in bits from giving a trained model another encoding, and when it is won back."""
+    """How many bits a trained model loses with another encoding, and when it wins them back."""
     start = {run["seed"]: losses(run)[0] for run in study.of(study.baseline) if losses(run)}
     rows = []
     for name in study.systems:

@@ -27,12 +27,12 @@ _COLUMNS = ("Conf. Int. Low", "Conf. Int. Upp.", "P>|t|", "pvalue-holm")  # of s
 class Difference(NamedTuple):
     """The mean of a first system minus the mean of a second system, and its tests."""
 
-    mean: float  # adjusted where only one of the two systems has a seed
+    mean: float  # adjusted for seeds that only one of the two systems has
     interval: Optional[Interval] = None  # not corrected for the number of systems
     p: Optional[float] = None  # the p-value in the pooled model; None without a test
     adjusted: Optional[float] = None  # *p* after Holm's correction over all pairs of systems
     alone: Optional[float] = None  # p-value of the paired t-test on these two, not corrected
-    deviation: float = 0.0  # pooled, of differences between runs with the same seed
+    deviation: float = 0.0  # pooled standard deviation of differences between runs of one seed
 
     @property
     def separable(self) -> bool:
@@ -50,8 +50,8 @@ class Comparison(NamedTuple):
     letters: Dict[str, str]  # two systems share a letter if and only if they are not separable
     better: str  # ``higher`` or ``lower``
     # p-values of tests of what the pooled model assumes: Levene's, that systems vary alike, and
-    # Shapiro and Wilk's, that residuals are normal; empty without a test.  If one is below LEVEL,
-    # there are no letters, and only the paired t-tests of each pair alone
+    # Shapiro and Wilk's, that residuals are normal; empty without a test.  If any is below LEVEL,
+    # there are no letters, and each pair has only its paired t-test
     assumed: Dict[str, float]
 
     def relation(self, first: str, second: str) -> int:
@@ -80,7 +80,7 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def connected(scores: pd.DataFrame) -> pd.DataFrame:
-    """The scores of the largest group of systems that are connected by common seeds."""
+    """The scores of the largest group of systems linked, also indirectly, by common seeds."""
     table = pd.crosstab(scores.system, scores.seed)
     _, parts = connected_components(table.to_numpy() @ table.to_numpy().T)
     return scores[scores.system.isin(table.index[parts == np.bincount(parts).argmax()])]

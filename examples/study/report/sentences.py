@@ -19,7 +19,7 @@ RESAMPLES = 1000  # for the bootstrap and for approximate randomisation
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # the values are sacreBLEU's names
 TRANSLATION = ("bleu", "chrf", "ter")
 
-PValues = Dict[str, Dict[str, float]]  # by test, then by system
+PValues = Dict[str, Dict[str, float]]  # keyed by test, then by system
 
 
 class Untestable(ValueError):
@@ -54,7 +54,7 @@ def compare_translations(
         scorer: from :func:`metric`.
         references: one for each sentence.
         baseline: hypotheses of the system with which the others are compared.
-        others: hypotheses by system.
+        others: the hypotheses of the other systems, keyed by system.
     """
     # sacreBLEU would find a difference between systems with equal outputs, so leave these out
     found: PValues = {test: {} for test in _TESTS}
@@ -89,8 +89,8 @@ def sentence_tests(study: Study, measure: Measure) -> Tuple[Dict[str, Dict[str, 
     """Compare each system with the baseline, seed by seed.
 
     Returns:
-        the outcomes in words, keyed by test and system, which are empty for measures without
-        sentences; and the reasons for tests that are left out.
+        the outcomes in words, keyed by test and system (none for measures without sentences), and
+        the reasons for tests that are left out.
     """
     sign = 1 if measure.better == "higher" else -1
     reasons: Dict[str, None] = {}

@@ -95,10 +95,10 @@ class Favor(DrawnInFloat32, FeatureMap):
 
     Without ε, the stabiliser c would cancel.  For a query, c is the maximum of ω·x over ω.  All
     keys share the maximum over keys and ω, except in causal attention, where it would leak later
-    keys: there c is 0 for keys, and exponents are clamped to 20.  Where |x|²/2 exceeds -log ε, the
+    keys; c is then 0 for keys, and exponents are clamped to 20.  Where |x|²/2 exceeds -log ε, the
     features are close to ε and attention is nearly uniform.  With ε = 0, c is the maximum of
-    ω·x - |x|²/2 instead; this is equivalent, but features of queries and keys of large norm do not
-    vanish.  Causal attention then needs a smaller ``--linear-epsilon``.
+    ω·x - |x|²/2 instead: c cancels, and features of queries and keys of large norm do not vanish.
+    Causal attention then needs a smaller ``--linear-epsilon``.
     """
 
     projection: Tensor
@@ -184,7 +184,7 @@ class Favor(DrawnInFloat32, FeatureMap):
         return pair[0], pair[1]
 
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
-        """Features (B, H, T, M) of *x*; *per_query_max* makes c the maximum of each query."""
+        """Features (B, H, T, M) of *x*; if *per_query_max*, c is the maximum of each query."""
         projection = self.projection.to(x.dtype)
         if self.kernel == "relu":  # relu(ω·x) + ε, in place
             features = projected(x, projection).add_(self.epsilon)

@@ -46,8 +46,8 @@ from fairseq_posenc.flags.settings import setting
 
 #: Largest number of features in a segment on a CPU, 2.4 MB: 256 tokens, 8 heads, 266 features.
 SEGMENT = 600_000
-#: The same if the backward pass computes features again, 0.6 MB: compared with a long text, one
-#: segment should need little memory.
+#: The same if the backward pass computes features again, 0.6 MB: one segment should need little
+#: memory compared with all tokens of a long text.
 RECOMPUTED_SEGMENT = 150_000
 #: Largest number of features in a segment on a GPU, 34 MB, so that few GPU kernels are started.
 SEGMENT_ON_GPU = 8_388_608
@@ -69,8 +69,8 @@ class LinearFlags:
 
     linear_rotary: Optional[str] = setting(
         "features",
-        "what the rotary encoding rotates in linear attention: features, those in the numerator "
-        "(RoFormer Eq. 11); or inputs, the queries and keys before the feature map",
+        "what the rotary encoding rotates in linear attention: features, but only in the "
+        "numerator (RoFormer Eq. 11); or inputs, the queries and keys before the feature map",
         choices=("features", "inputs"),
         needs={"position_encoding": transforms_of_features},
     )

@@ -78,7 +78,7 @@ def attend_to_state(
 ) -> Tensor:
     """Attention to all keys of *state* (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
-    *q* (B, H, T, M) are features of queries, not negative; the result is (B, H, T, D), and 0 if
+    *q* (B, H, T, M) are non-negative features of queries; the result is (B, H, T, D), and 0 if
     there are no keys.  Denominators are at least *epsilon*; *per_feature* divides each feature of
     the keys by its sum over the keys that a query sees.
     """

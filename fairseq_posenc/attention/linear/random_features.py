@@ -24,7 +24,7 @@ def generator_of(key: str) -> torch.Generator:
 
 
 class DrawnInFloat32:
-    """Mixin, the first base of a module, that keeps a random buffer float32 under ``.half()``."""
+    """Keeps a module's random buffer float32 under ``.half()``; has to be its first base."""
 
     #: the name of the buffer
     drawn_buffer = ""
@@ -176,7 +176,7 @@ class LargestExponent(torch.autograd.Function):
     ) -> Tensor:
         """The maximum, (B, H, 1, 1), -inf if all keys are hidden, in the type of *projection*.
 
-        *k* are keys (B, S, H, D), *hidden* is that of :class:`.Segment`, and *projection* is ω
+        *k* are keys (B, S, H, D), *hidden* (B, S, 1, 1) is True at padding, and *projection* is ω
         (M, D).  If *norms*, |k|²/(2·√D) is subtracted.  *size* keys are projected at a time.
         """
         best: Optional[List[Tensor]] = None

@@ -118,8 +118,8 @@ def differentiate(outputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor
     >>> total
     tensor([7.])
 
-    *gradients* are those of the first outputs.  Further outputs are skipped, and so are outputs
-    that require no gradient.
+    *gradients* are for the outputs in order, and may be fewer.  Outputs without a gradient, and
+    outputs that require none, are skipped.
     """
     pairs = [pair for pair in zip(outputs, gradients) if pair[0].requires_grad]
     if pairs:

@@ -44,7 +44,7 @@ QUANTIZATION = formats.Flag(
     "TYPE",
 )
 VERIFY_FILE = formats.Flag(
-    "verify_file", "subwords, one sentence per line; identical translations are counted", "FILE"
+    "verify_file", "source sentences in subwords; both models' translations are compared", "FILE"
 )
 #: Lengths of the compared sentences, in tokens; a length is reduced if the model's limit is lower.
 LENGTHS = (1, 3, 20, 50, 140)
@@ -88,8 +88,8 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
     """Fill a specification with a loaded model, whose settings :func:`refuse_settings` accepts.
 
     Returns:
-        the specification, and limits in tokens for each side: ``longest``, for inputs, and
-        ``exact_below``, from which on positions are approximate, or None.
+        the specification, and two limits in tokens for each side: ``longest``, the longest input,
+        and ``exact_below``, the length from which on positions are approximate, or None.
     """
     from ctranslate2.specs import transformer_spec
 
@@ -231,7 +231,7 @@ _ENGINES = {
 def _difference(
     kind: Kind, loaded: Loaded, folder: str, limits: Dict[str, Dict[str, Any]]
 ) -> float:
-    """The largest difference between the engine's outputs and fairseq's, below ``exact_below``."""
+    """The largest difference of outputs between both models, on texts below ``exact_below``."""
     say_on_terminal("comparing the two models")
     *_, runs, both = _ENGINES[kind.name]
     engine = getattr(import_extra("ctranslate2", "--verify"), runs)(folder, compute_type="default")

@@ -120,7 +120,7 @@ def expresses(
     return add
 
 
-# the engine adds their table to the embeddings
+# for these encodings, the engine adds a table of positions to the embeddings
 expresses("sinusoidal", "learned")(lambda encoding, layer: Positions())
 expresses("none", acts="rotation")(lambda encoding, layer: no_rotations())
 
@@ -184,7 +184,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
     """
     reach = encoding.constant_from(encoding.stack.max_positions)
     limit = reach if encoding.constant_from(reach + 1) > reach else None
-    # each side has reach buckets below distance reach, one per distance, and reach buckets above it
+    # per direction: one bucket for each distance below *reach*, then *reach* buckets for the rest
     beyond = [round(reach * 2 ** (row / reach)) for row in range(reach)]
     later = torch.tensor([*range(reach), *beyond])
     distances = -later if encoding.stack.causal else torch.cat((-later, later))
@@ -197,7 +197,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
 
 
 def positions_of(attention: Layer, has_table: bool) -> Positions:
-    """The positions of a self-attention; *has_table*: whether its input includes positions."""
+    """The positions of a self-attention; *has_table*: whether a table was added to its input."""
     encoding, found = getattr(attention, "encoding", None), Positions()
     if encoding is None:
         return found if has_table else no_rotations()

@@ -154,7 +154,7 @@ def _is_rms(module: Layer) -> bool:
 def _fill_stack(
     spec: "LayerSpec", module: Layer, parameters: Parameters, alibi: bool = False
 ) -> Optional[int]:
-    """Fill the modules of encoders and decoders alike: positions, norms, self-attention, FFN."""
+    """Fill what encoders and decoders have in common: positions, norms, self-attention, FFN."""
     spec.scale_embeddings = float(module.embed_scale)
     table = module.embed_positions
     if table is not None:

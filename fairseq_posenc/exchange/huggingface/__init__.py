@@ -1,1 +1,1 @@
-"""Import and export of folders of transformers: tables of its classes, tensors, tokenizers."""
+"""Import and export of model folders of transformers."""

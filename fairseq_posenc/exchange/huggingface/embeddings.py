@@ -117,8 +117,8 @@ def write_tables(
         # a class that computes its table would not save a different one
         if stack.table.computed and not _close(table, stack.table.computed(rows, channels), 1e-5):
             raise UsageError(
-                f"--position-encoding {encoding}: positions of the {side} differ from those that "
-                f"{target.name} computes, and its save_pretrained would drop them; "
+                f"--position-encoding {encoding}: the {side}'s positions differ from those that "
+                f"{target.name} computes, and save_pretrained would not save them; "
                 "use export hf-remote-code; nothing was written"
             )
         front = torch.zeros(stack.table.first(config), channels)
@@ -158,7 +158,7 @@ def read_embeddings(
     """Move the embeddings and the output projection, set which ones are shared, and return notes.
 
     Args:
-        gains: for each side, the gain (C,) of the norm after the last layer, if ours has no gain.
+        gains: for each side, the gain (C,) of the norm after the last layer, if our norm has none.
 
     Raises:
         UsageError: a tensor is missing or has a wrong shape, or only the foreign output has a bias.
@@ -205,7 +205,7 @@ def read_embeddings(
     if gain is not None and not bool((gain == 1).all()):
         reader.scale_columns(gain, [name])
         if tied:
-            notes.append("the tied output is separate here, as it includes the last norm's gain")
+            notes.append("the output is not tied here, because it includes the last norm's gain")
     one = torch.equal(last, reader.parameters[name])
     said = {
         "untie_weights_roberta": not one,

@@ -1,8 +1,8 @@
 """The tokenizer of an exported encoder, and the numbers of its symbols.
 
-If the tokenizer of a model is from transformers, the export copies this tokenizer and puts the rows
-of symbols in the tokenizer's order.  For other subwords, the export writes a tokenizer with the
-numbers of dict.txt.  For RoFormer, it writes a vocab.txt like BERT's, with word pieces.
+If the tokenizer of a model is from transformers, the export copies this tokenizer and orders the
+rows of embeddings like its symbols.  For other subwords, the export writes a tokenizer with the
+numbers of dict.txt.  For RoFormer, the export writes a vocab.txt like BERT's, with word pieces.
 """
 
 import json
@@ -46,7 +46,7 @@ _ROLES = {
     **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
     **{"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": MASK},
 }
-#: The roles whose symbols have their numbers in config.json.
+#: The roles for which config.json has the number of the symbol, such as ``bos_token_id``.
 _NUMBERED = ("bos_token", "cls_token", "pad_token", "eos_token", "sep_token")
 #: The first symbols of vocab.txt, in order.
 _FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -54,7 +54,7 @@ _SEGMENTS = "token_type_ids"
 
 
 class MaskedTexts(Texts):
-    """The text of encoders, between ``<s>`` and ``</s>``.
+    """Vocabulary and tokenizer of encoders, whose texts are between ``<s>`` and ``</s>``.
 
     Args:
         counted: whether positions are counted from the number of the padding symbol.
@@ -75,7 +75,7 @@ class MaskedTexts(Texts):
         if self.counted and padding_of(config) != padding:
             raise UsageError(
                 f"{config.path}: pad_token_id is {padding_of(config)}, but {vocabulary.source} has "
-                f"{vocabulary.names['<pad>']} as number {padding}; positions are counted from it"
+                f"{vocabulary.names['<pad>']} as number {padding}; these numbers must be equal"
             )
         return vocabulary
 
@@ -158,7 +158,7 @@ def _copied(
 
 
 class WordPieceTexts(Texts):
-    """The text of RoFormer, with special symbols first in vocab.txt."""
+    """Vocabulary and tokenizer of RoFormer, with special symbols first in vocab.txt."""
 
     splits = False
 

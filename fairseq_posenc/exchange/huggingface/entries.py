@@ -1,7 +1,7 @@
 """Conversion between config.json of a class of transformers and our settings and labels.
 
-The table of a class shows which models the class can represent: a setting that changes the outputs
-of a model, and that no entry of the table holds, must have its default.
+The table of a class lists the settings that the class can represent.  Every other setting that
+changes the outputs of a model must have its default.
 """
 
 import os
@@ -26,7 +26,7 @@ _READ = (
     *("rotary_scaling_factor", "rotary_original_length"),  # matter only with --rotary-scaling
 )
 
-#: Pairs of transformers' and fairseq's names of activations; the first pair with a name counts.
+#: Pairs of transformers' and fairseq's names of activations; of a name's pairs, the first counts.
 _ACTIVATIONS = (
     ("gelu", "gelu"),
     ("relu", "relu"),
@@ -38,7 +38,7 @@ _ACTIVATIONS = (
     ("gelu_pytorch_tanh", "gelu_accurate"),
     ("gelu_python", "gelu"),
 )
-#: fairseq's names of the activations that transformers has, too.
+#: fairseq's names of the activations that transformers also has.
 ACTIVATIONS = tuple(dict.fromkeys(ours for _, ours in _ACTIVATIONS))
 #: Gated feed-forwards with a fixed activation, each with transformers' name of the activation.
 GATED = {"swiglu": "silu", "geglu": "gelu"}

@@ -85,7 +85,7 @@ def read_weights(path: str) -> ForeignParameters:
 
 
 def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
-    """Parameters with the first component of *name* as prefix, which older files leave out."""
+    """Add the first component of *name* as a prefix to all names, if an older file left it out."""
     first, _, rest = name.partition(".")
     if name in parameters or rest not in parameters:
         return dict(parameters)
@@ -139,7 +139,7 @@ def _read_safetensors(path: str) -> ForeignParameters:
 def agreed(
     source: TransformersClass, folder: Folder, vocabulary: Vocabulary
 ) -> Tuple[Folder, List[str]]:
-    """Check a folder; return it without rows after the last symbol, and return notes.
+    """Check a folder; return it, with embeddings cut to the size of the vocabulary, and notes.
 
     Raises:
         UsageError: config.json, the tensors and the symbols contradict each other.
@@ -161,7 +161,7 @@ def agreed(
             f"{folder.config.path}: vocab_size is {given}, but {first} in {folder.weights} has "
             f"{rows} rows"
         )
-    # other rows after the last symbol are refused when they are read
+    # unexplained rows beyond the vocabulary are refused when they are read
     if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
         for name in present:
             if tensors[name].shape[:1] == (rows,):
@@ -200,7 +200,7 @@ def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[s
 
 
 def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
-    """True if rows after the last symbol copy the row of ``<unk>``, or fill up to a multiple."""
+    """True if rows beyond the vocabulary copy the row of ``<unk>``, or only round the size up."""
     known = len(vocabulary.order) - vocabulary.missing
     unknown = int(vocabulary.order[LEADING.index("<unk>")])
     if unknown < known and bool((table[known:] == table[unknown]).all()):

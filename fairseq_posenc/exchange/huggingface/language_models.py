@@ -41,7 +41,6 @@ _NORMS = t.joints(input_layernorm=t.NORM_1, post_attention_layernorm=t.NORM_2)
 
 
 def _epsilon(theirs: str, usual: float) -> t.Group:
-    """The entry for the ε of norms."""
     return t.entry(theirs, ("layer_norm_eps",), Config.factor, usual)
 
 

@@ -85,7 +85,7 @@ def _longest(config: Config, known: Settings) -> Settings:
     if rows < 1:
         raise UsageError(
             f"{config.path}: {_LONGEST} is {config.length(_LONGEST)}, but positions begin after "
-            f"pad_token_id {padding_of(config)}, so none is left"
+            f"pad_token_id {padding_of(config)}, so no position is left"
         )
     return {"max_positions": rows, "num_positions": rows}
 

@@ -2,7 +2,7 @@
 
 They have rotary positions, pre-norm layers and gated feed-forwards.  Some layers attend to all
 tokens, others within a window; each of these two kinds has its own rotary base.  A layer of
-``--attention local`` attends to all tokens if its window is wider than the longest text.
+``--attention local`` attends to all tokens if its window covers the longest text.
 """
 
 from typing import Any, Dict, List
@@ -27,7 +27,7 @@ from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, p
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Settings
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
-#: The former names of the rotary bases in config.json, and the usual bases.
+#: The former names of the rotary bases in config.json, and their defaults.
 _BASES = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
 _WIDTH, _EVERY = "local_attention", "global_attn_every_n_layers"
 _LAST, _BIASES = "classifier_activation", ("attention_bias", "mlp_bias")
@@ -38,7 +38,7 @@ _HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
 def _last(ours: str) -> t.Group:
     """The entry for the activation before the last projection; *ours* is the setting for it.
 
-    Our output layer uses ``activation_fn``; so do layers whose form does not fix its activation.
+    Our output layer uses ``activation_fn``, as do feed-forwards that have no fixed activation.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -76,8 +76,8 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
     widths = {width for width, kind in zip(by_layer, types) if kind == _LOCAL}
     if len(widths) > 1:
         raise UsageError(
-            f"{path}: --local-window {settings['local_window']}: the class has one window; "
-            f"a different window must cover all tokens (here {2 * longest - 2} or more)"
+            f"{path}: --local-window {settings['local_window']}: the class has one window "
+            f"size; other windows must cover the whole text (here {2 * longest - 2} or more)"
         )
     entries: Dict[str, Any] = {"layer_types": types, **({_WIDTH: min(widths)} if widths else {})}
     for kind, (former, usual) in _BASES.items():

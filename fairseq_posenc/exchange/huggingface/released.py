@@ -1,13 +1,13 @@
 """Import of the released RoFormerV2 and GAU-alpha, for which transformers has no classes.
 
-"Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  Both have no
-biases, norms without parameters, and the embedding as output projection.  RoFormer's classes in
-transformers ignore RoFormerV2's entries ``norm_type`` and ``use_bias``, and cannot run it.
+"Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  Both models have
+no biases, have norms without parameters, and tie the output projection to the embedding.  RoFormer
+classes of transformers ignore ``norm_type`` and ``use_bias``, so they cannot run RoFormerV2.
 
 GAU-alpha divides logits by √s; in ``softmax_plus`` and ``squared_relu``, n is the number of real
 tokens.  A model with ``attention_scale`` false does not divide by √s; its import multiplies the
-scale of queries by √s to compensate.  A classifier is a single projection of the first position, so
-the dense layer that fairseq's head also has becomes the identity.
+scale of queries by √s to compensate.  A classifier is a single projection of the first position.
+fairseq's head also has a dense layer, which becomes the identity.
 """
 
 import math

@@ -68,7 +68,7 @@ class RemoteExporter(CheckpointExporter):
     flags = (DATA, *LANGUAGES, *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def load(self, folder: str) -> nn.Module:
-        """Load a folder with its own code, without a copy of the code in the library's cache."""
+        """Load a folder with its own code, without copying the code to the library's cache."""
         import_extra("transformers", "--verify")
         found = importlib.util.spec_from_file_location(
             "_exported_" + uuid.uuid4().hex, Path(folder, f"{_MODULE}.py")
@@ -145,8 +145,8 @@ class RemoteExporter(CheckpointExporter):
             for entry in all_encodings(settings[flag]):
                 if entry.name not in names:
                     raise UsageError(
-                        f"{path}: {flag_of(flag)} {settings[flag]}: {self.name} has no "
-                        f"{entry.name}; it has {', '.join(names)}; nothing was written"
+                        f"{path}: {flag_of(flag)} {settings[flag]}: {self.name} has no support "
+                        f"for {entry.name}, only for {', '.join(names)}; nothing was written"
                     )
 
 

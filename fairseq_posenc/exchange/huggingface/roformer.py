@@ -56,8 +56,8 @@ def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]
     if table.shape != (length, channels // heads):
         raise UsageError(
             f"{config.path}: max_position_embeddings is {length} and num_attention_heads is "
-            f"{heads}; with hidden_size {channels}, this makes {length} x {channels // heads}, but "
-            f"{TABLE} in {reader.path} has size {size_of(table)}"
+            f"{heads}; with hidden_size {channels}, these require {length} x {channels // heads}, "
+            f"but {TABLE} in {reader.path} has size {size_of(table)}"
         )
     # the model may have been saved in fp16
     if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):

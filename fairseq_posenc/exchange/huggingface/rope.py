@@ -18,7 +18,7 @@ from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.models.kinds import Parameters, Settings
 
 _LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
-#: Entries of ``rope_scaling`` that have fixed values here, by ``rope_type``.
+#: For each ``rope_type``, the entries of ``rope_scaling`` that have fixed values here.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
     "yarn": {"beta_fast": rotary_frequencies.MANY_TURNS, "beta_slow": rotary_frequencies.FEW_TURNS},
     "llama3": {
@@ -91,7 +91,7 @@ def _entries(settings: Settings, path: str) -> Dict[str, Any]:
 
 
 def _scaling(config: Config) -> Tuple[str, Config]:
-    """The name and the content of the entry that holds the scaling, in the form of any version."""
+    """The name and the content of the entry that holds the scaling, whichever version wrote it."""
     older, newer = config.group("rope_scaling"), config.group("rope_parameters")
     if older.entries and newer.entries:
         config.same("rope_scaling", "rope_parameters")
@@ -103,7 +103,7 @@ def _scaling_settings(config: Config, scaling: Config) -> Settings:
     """The settings for a scaling, given config.json and the entry that holds the scaling.
 
     Raises:
-        UsageError: this plug-in does not have the rule, or a value that it uses.
+        UsageError: this plug-in does not support the scaling rule, or one of its values.
     """
     rule = scaling.one_of("rope_type", "default", ("default", "linear", *_FIXED, "longrope"))
     if rule == "default":

@@ -32,7 +32,7 @@ def read_model(path: str) -> Any:
 
 
 def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """The entry ``model`` of a tokenizer.json; *numbers* has the symbols in order."""
+    """The entry ``model`` of a tokenizer.json; *numbers* maps symbols, in order, to numbers."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type in (NORMAL, BYTE)}
     least = min(scores.values(), default=0.0)
     scores.update(dict.fromkeys(LEADING, least))
@@ -47,7 +47,7 @@ def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """As :func:`unigram`, for BPE; two pieces whose concatenation is a piece are a merge."""
+    """As :func:`unigram`, but for BPE; each split of a piece into two pieces becomes a merge."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges: List[Tuple[float, int, int, str]] = []
     for symbol, score in scores.items():

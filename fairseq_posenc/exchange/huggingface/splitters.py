@@ -33,8 +33,8 @@ _VERSION = "#version: 0.2"
 #: Lower-cases a Σ that ends a word; the step ``Lowercase`` does not see where words end.
 _LAST_SIGMA = replace(r"(?<=[\p{Lu}\p{Ll}])Σ(?!\p{L})", "ς")
 _STRANGE = (
-    "{} symbols of dict.txt are runs of characters that the SentencePiece model does not know; a "
-    "longer run is split into such symbols by the tokenizer, but read as <unk> by fairseq"
+    "{} symbols of dict.txt are runs of characters that the SentencePiece model does not know; the "
+    "tokenizer splits a longer run into such symbols, but fairseq reads a longer run as <unk>"
 )
 
 
@@ -63,7 +63,7 @@ def split_at_spaces(symbols: List[str]) -> Splitter:
 
 
 class Inexact(Exception):
-    """A tokenizer.json cannot split text as the subwords do; the message says why."""
+    """No tokenizer.json can split text as in training; the message says why."""
 
 
 def _numbered(symbols: List[str], others: Iterable[str]) -> Dict[str, int]:
@@ -72,7 +72,7 @@ def _numbered(symbols: List[str], others: Iterable[str]) -> Dict[str, int]:
 
 
 def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
-    """The splitter for subword-nmt; merges mark a word's last piece, symbols all other pieces."""
+    """Splitter for subword-nmt: merges mark a word's last piece, but symbols mark all others."""
     lines = list(read_lines(path))
     if not lines or lines[0].strip() != _VERSION:
         raise Inexact(f"the merges do not begin with {_VERSION}")
@@ -106,7 +106,7 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     rules, trained = model.normalizer_spec, model.trainer_spec
     marked_first = rules.escape_whitespaces and not trained.treat_whitespace_as_suffix
     if trained.model_type not in (spm.UNIGRAM, spm.BPE) or not marked_first:
-        raise Inexact("the SentencePiece model is not unigram or BPE with spaces before words")
+        raise Inexact("its SentencePiece model must be unigram or BPE, and put ▁ before words")
     if any(piece.type == spm.USER_DEFINED for piece in model.pieces):
         raise Inexact("the SentencePiece model has user-defined symbols")
     known = [piece for piece in model.pieces if piece.type in (spm.NORMAL, spm.BYTE)]
@@ -153,7 +153,7 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     """The splitter of a folder's tokenizer.json, with fairseq's numbers and special symbols."""
     file = os.path.join(path, "tokenizer.json")
     if not os.path.isfile(file):
-        raise Inexact("its tokenizer has no tokenizer.json")
+        raise Inexact("the model's tokenizer has no tokenizer.json")
     files, content = find_files(path), read_json_object(file, f"{file}:")
     ours = {theirs: name for name, theirs in files.special().items()}
     content = as_text(content, [*special_names(files, content), *_fillers(symbols)])
@@ -196,8 +196,8 @@ class Subwords(NamedTuple):
     """The preparation of a model's text, with the paths of its files."""
 
     text: Text
-    source: Optional[str]  # the file of the subwords of the source
-    target: Optional[str]  # the file of the subwords of the target
+    source: Optional[str]  # the subword file of the source
+    target: Optional[str]  # the subword file of the target
 
 
 def splitter_of(
@@ -207,7 +207,7 @@ def splitter_of(
 
     Args:
         subwords: how the model's text was prepared, or None to split text at spaces.
-        hides: whether the exported model can have symbols that it never produces.
+        hides: whether the exported class can be kept from producing some of its symbols.
     """
     if subwords is None:
         return split_at_spaces(symbols)

@@ -62,7 +62,7 @@ TRANSPOSED = Layout(
     lambda parts, heads: torch.cat(parts).t(),
     lambda x, number, heads: [part.clone() for part in x.t().chunk(number)],
 )
-#: The query projection of a class that does not divide logits by √D; our weight is √D times it.
+#: The query projection of a class that does not divide logits by √D; ours is √D times larger.
 UNSCALED = Layout(
     lambda parts, heads: parts[0] / (len(parts[0]) / heads) ** 0.5,
     lambda x, number, heads: [x * (len(x) / heads) ** 0.5],
@@ -81,7 +81,7 @@ class Joint(NamedTuple):
 
 
 def joints(prefix: str = "", **ours: str) -> Tuple[Joint, ...]:
-    """Modules that contain one of ours each; keywords are the class's names after *prefix*."""
+    """Modules that each contain one of ours; a keyword is the class's name, without *prefix*."""
     return tuple(Joint(prefix + theirs, (mine,)) for theirs, mine in ours.items())
 
 
@@ -93,7 +93,7 @@ def same(*names: str) -> Tuple[Joint, ...]:
 class Group(NamedTuple):
     """Entries of config.json and the settings that they determine; see :func:`entry`."""
 
-    theirs: str  # the name of the first of the entries
+    theirs: str  # the name of the first entry
     ours: Tuple[str, ...]  # the settings
     # computes the settings from config.json and from the settings of earlier entries
     settings: Callable[[Config, Settings], Settings]
@@ -228,7 +228,7 @@ class TransformersClass(NamedTuple):
     values: Mapping[str, Collection[Any]] = _NOTHING
     # further settings, for which it supports every value
     any: Collection[str] = ()
-    aliases: Mapping[str, str] = _NOTHING  # for each alias of an entry, its name
+    aliases: Mapping[str, str] = _NOTHING  # for each alias, the entry's name
     output: str = "lm_head.weight"  # the output projection, if it is not tied
     # for a prefix of modules' names: the entry of config.json that says whether they have biases,
     # and its default; None if they never have biases.  Other modules always have biases
@@ -246,8 +246,8 @@ class TransformersClass(NamedTuple):
     # changes a loaded model before it serves as the reference
     prepare: Callable[[Any], None] = lambda model: None
     unused: Tuple[str, ...] = ()  # prefixes of the names of tensors without effect
-    texts: Optional[Texts] = None  # vocabulary and tokenizer; by default, those of its kind
-    padded: bool = True  # whether its files can have rows after the last symbol
+    texts: Optional[Texts] = None  # vocabulary and tokenizer, if not the usual ones of its kind
+    padded: bool = True  # whether embeddings can have rows beyond the vocabulary
     # completes an import, given the reader, the settings and config.json; returns notes
     after_reading: Callable[[Reader, Settings, Config], List[str]] = lambda *given: []
     # completes an export: changes the tensors and the entries of config.json in place
@@ -260,7 +260,7 @@ class TransformersClass(NamedTuple):
 
     @property
     def gains(self) -> Mapping[str, Tuple[str, ...]]:
-        """The norms that have gains only in the class, each with the modules that read it."""
+        """Norms that have gains only in the class, each with the modules that read its output."""
         return {**BEHIND, LAST_NORM: ()} if self.always.get("norm") == "rms" else {}
 
     @property

@@ -46,7 +46,7 @@ class Place(NamedTuple):
     ours: Tuple[str, ...]  # our full names
     layout: Layout
     heads: int  # H
-    module: str  # the class's name in the table
+    module: str  # its name in the table
     part: str  # the first of our names in the table
 
     def named(self, part: str) -> str:

@@ -110,7 +110,7 @@ def _template(text: str) -> List[Dict[str, Any]]:
 
 
 class WrittenTexts(NamedTuple):
-    """The symbols of a tokenizer that was written, and what follows from them."""
+    """The symbols of a written tokenizer, with their entries in config.json."""
 
     # for each side, our number of each symbol of the folder, (V,); symbols that our dictionary
     # lacks come last and have the number of ``<unk>``
@@ -148,7 +148,7 @@ class Texts:
 
         Args:
             inputs: names of the inputs of the class.
-            hides: whether the class can have symbols that it never produces.
+            hides: whether the class can be kept from producing some of its symbols.
 
         Raises:
             UsageError: the subwords cannot be read, or the format cannot hold them.
@@ -163,7 +163,7 @@ def write_generation(folder: str, entries: Mapping[str, Any], hidden: Iterable[i
 
 
 class CausalTexts(Texts):
-    """The text of language models, which begins with ``</s>``."""
+    """Vocabulary and tokenizer of language models, whose texts begin with ``</s>``."""
 
     def notes(self, vocabulary: reader.Vocabulary, config: Config) -> List[str]:
         """See :class:`Texts`."""
@@ -207,7 +207,7 @@ _NEEDED = (("</s>", "eos_token_id"), ("<pad>", "pad_token_id"))
 
 
 class TranslationTexts(Texts):
-    """Sources and targets that end with ``</s>``; the numbers are those of dict.txt."""
+    """Vocabulary and tokenizer of translation models; sources and targets end with ``</s>``."""
 
     def read(self, path: str, file: Optional[str], config: Config) -> reader.Vocabulary:
         """See :class:`Texts`."""
@@ -297,6 +297,6 @@ def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
         if ours not in found:
             raise UsageError(
                 f"{config.path}: {entry} is {config.get(entry, None)}; it must be the number of a "
-                "symbol that no other role has"
+                "symbol that has no other role"
             )
     return found

@@ -26,7 +26,7 @@ from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD, TRANSLATION, Settings
 
-#: The settings for the longest text, and for numbers of channels, which are equal on both sides.
+#: The settings for the longest text, and for numbers of channels (equal on both sides).
 LENGTHS = ("max_source_positions", "max_target_positions")
 WIDTH = ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
 NORMS_FIRST: Settings = {f"{side}_normalize_before": True for side in SIDES}

@@ -95,7 +95,7 @@ def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
 
 
 def _without_gaps(text: str, starts: List[int], ends: List[int]) -> List[Span]:
-    """Spans of tokens; unmatched ones (start -1) get the stripped text between neighbours."""
+    """Spans of tokens; an unmatched token (start -1) gets the text between its neighbours."""
     limits, following = [0] * len(starts), len(text)
     for token in reversed(range(len(starts))):
         limits[token] = following

@@ -14,7 +14,7 @@ from fairseq_posenc.packs.comprehension.spans import no_answer_probability
 def answer_questions(
     path: str, overrides: Mapping[str, Any], split: str, batch_size: int, device: str = "cpu"
 ) -> Dict[str, Dict[str, Any]]:
-    """Answer a split; return the content of each file that ``reading answer`` writes, by name.
+    """Answer the questions of a split; return the content of each file to write, keyed by name.
 
     *overrides* maps names of task settings to values; one of them, ``data``, is the data folder.
 
@@ -44,12 +44,12 @@ def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
     rules = RULES[task.settings.rules]
     files["scores"] = total = scores(predictions, answers, rules)
     if any(not right for right in answers.values()):
-        # the threshold search scores an answer to every question
+        # the threshold search needs an answer to every question, even where none is predicted
         first = {key: texts[0]["text"] for key, texts in best.items()}
         others = scores(first, answers, rules, odds)
         for name in ("exact", "f1"):
-            # SQuAD's threshold search counts some answers as wrong that its scores count as
-            # correct, so the threshold in use may score higher than all that the search tries.
+            # The threshold search counts some predictions as wrong that exact match and F1 count
+            # as correct.  So the threshold in use may score higher than the best one found.
             tried = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             used = Threshold(total[name], no_answer_probability(task.threshold))
             higher = max(tried, used, key=lambda threshold: threshold.score)

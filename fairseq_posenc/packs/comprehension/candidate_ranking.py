@@ -1,4 +1,4 @@
-"""Chooses among candidates for a gap with a masked language model, as RoBERTa does for WNLI.
+"""Lets a masked language model choose among candidates for a gap, as RoBERTa does for WNLI.
 
 RoBERTa section 5.1, with the loss of Kocijan et al., arXiv 1905.06290: the gap stands for a
 pronoun, and the candidates are the noun phrases to which the pronoun may refer.
@@ -120,9 +120,9 @@ class CandidateRankingConfig(FairseqDataclass):
 class CandidateRankingTask(MaskedLMTask):
     """Ranks candidates for a gap; used with ``--criterion candidate_ranking``.
 
-    In the data folder, ``input0`` has the texts before the gap, ``input1`` the texts after it,
-    ``input2`` the correct candidates, and each further folder from ``input3`` on one other
-    candidate per example; a line is empty if its example has fewer candidates.
+    In the data folder, ``input0`` has the texts before the gap, ``input1`` the texts after it, and
+    ``input2`` the correct candidates.  Each of ``input3``, ``input4`` and so on has one other
+    candidate per example, or an empty line where an example has fewer candidates.
     """
 
     @classmethod
@@ -146,8 +146,8 @@ class CandidateRankingTask(MaskedLMTask):
             parts.append(part)
         if len(parts) < 4 or len(set(map(len, parts))) > 1:
             raise UsageError(
-                f"{self.cfg.data}: {split} lacks a second candidate for a text, or input0, input1 "
-                "and so on differ in length; prepare the data again"
+                f"{self.cfg.data}: {split} needs the folders input0 to input3 at least, all with "
+                "the same number of lines; prepare the data again"
             )
         left, right, *candidates = parts
         self.datasets[split] = CandidateDataset(

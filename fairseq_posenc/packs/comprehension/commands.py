@@ -23,7 +23,7 @@ from fairseq_posenc.packs.comprehension.scores import RULES
 
 _DATA = place("DATA", "a folder that `reading prepare` wrote")
 _RULES = argument(
-    "--rules", choices=tuple(RULES), default="squad", help="scoring rules of this data set (squad)"
+    "--rules", choices=tuple(RULES), default="squad", help="rules for scoring answers (squad)"
 )
 
 
@@ -59,7 +59,7 @@ def prepare(args: argparse.Namespace) -> None:
     refuse_existing(args.out_dir)
     from fairseq_posenc.packs.comprehension.questions import read_questions
 
-    # training needs the positions of answers, scoring does not
+    # only training needs the positions of answers
     misplaced = dict.fromkeys(names, "keep")
     misplaced["train"] = "leave out" if args.leave_out_wrong else "refuse"
     readings = {
@@ -101,8 +101,8 @@ def windows(args: argparse.Namespace) -> None:
 
         fairseq-posenc reading windows DATA --max-positions 384 --stride 128 --separator-token 2
 
-    With --batch-size B, an epoch has this number divided by B updates, rounded up. FLAGS may be all
-    flags of the training command; only the flags of --task span_prediction are used.
+    With --batch-size B, the number of updates in an epoch is this number / B, rounded up. FLAGS can
+    be all flags of the training command; only those of --task span_prediction are used.
     """
     load_plug_in()
     from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -144,7 +144,7 @@ _ANSWER = {
     *(number(flag_of(name), what) for name, what in _ANSWER.items()),
     number(
         "--no-answer-threshold",
-        "predict no answer above this null score difference or classifier score",
+        "predict no answer if the null score difference or classifier score is above this",
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32, at_least=1),
@@ -192,7 +192,7 @@ def answer(args: argparse.Namespace) -> None:
     argument(
         "--na-prob", metavar="FILE", help="a JSON file with the probability of no answer per id"
     ),
-    number("--na-prob-thresh", "no-answer probability above which answers are empty", 1.0, float),
+    number("--na-prob-thresh", "no-answer probability above which an answer is empty", 1.0, float),
 )
 def score(args: argparse.Namespace) -> None:
     """Print exact match and F1 of predictions as JSON, in percent.

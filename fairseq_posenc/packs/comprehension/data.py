@@ -41,8 +41,8 @@ class Record(NamedTuple):
     id: str  # its key in files of predictions
     passage: int  # index of its passage
     answers: Sequence[str]  # texts of the correct answers
-    # index in the passage of the first token of the first answer; -1 if there is no answer, or if
-    # its position is unknown
+    # index of the passage token with which the first answer begins; -1 if there is no answer, or if
+    # the position of the answer is unknown
     start: int
     end: int  # index of the last token of this answer, or -1
 
@@ -201,7 +201,7 @@ def read_split(folder: str, split: str) -> Split:
     for number, (numbers, passage) in enumerate(zip(tokens[1], passages), 1):
         if len(numbers) != len(passage.offsets):
             raise UsageError(
-                f"{parts[1]}s.jsonl: line {number}: does not fit the tokens; {_PREPARE}"
+                f"{parts[1]}s.jsonl: line {number}: must have as many offsets as tokens; {_PREPARE}"
             )
     return Split(questions, passages, *tokens)
 

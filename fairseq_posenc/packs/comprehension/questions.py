@@ -12,7 +12,7 @@ from fairseq_posenc.basics.lines import read_json_object
 
 Kind = TypeVar("Kind", str, int, bool, List[Any])
 _KINDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list"}
-_LONGEST = 60  # most characters of a value that a message shows
+_LONGEST = 60  # maximum number of characters of a value in a message
 
 
 def field(record: Any, name: str, kind: Type[Kind], where: str) -> Kind:
@@ -46,8 +46,8 @@ class Question(NamedTuple):
     text: str  # the question
     passage: int  # index of its passage in the file
     answers: Tuple[str, ...] = ()  # texts of the correct answers; empty if it has no answer
-    # index in the passage of the first character of the first answer; -1 if there is no answer, or
-    # if the passage has a different text at the answer_start of the file
+    # index of the passage character with which the first answer begins; -1 if there is no answer,
+    # or if the passage has a different text at the answer_start of the file
     start: int = -1
 
 

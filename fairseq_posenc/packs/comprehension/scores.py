@@ -60,7 +60,7 @@ class Rules(NamedTuple):
         return float(self.form(prediction) == self.form(answer))
 
     def f1(self, prediction: str, answer: str) -> float:
-        """F1 of the shared parts; if no part is shared, 1 if neither text has parts, else 0.
+        """F1 of the shared parts; 1 for two texts without parts, 0 for others that share no part.
 
         >>> RULES["squad"].f1("the old cat", "a cat")
         0.6666666666666666
@@ -111,7 +111,7 @@ def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
 
 
 def percentages(each: Sequence[Scored]) -> Dict[str, float]:
-    """Mean scores in percent; if only some questions have an answer, also of both groups apart.
+    """Mean scores in percent; also for questions with and without an answer, if both exist.
 
     >>> percentages([Scored(1, 1, True, True), Scored(0, 0.5, True, True)])
     {'exact': 50.0, 'f1': 75.0, 'total': 2}
@@ -130,10 +130,10 @@ def percentages(each: Sequence[Scored]) -> Dict[str, float]:
 
 
 class Threshold(NamedTuple):
-    """A threshold for the no-answer score, and the score that it gives."""
+    """A threshold for the no-answer score, and the resulting exact match or F1."""
 
-    score: float  # the score over all questions, in percent
-    threshold: float  # questions with a higher no-answer score count as without an answer
+    score: float  # exact match or F1 over all questions, in percent
+    threshold: float  # predictions with a higher no-answer score count as empty
 
 
 def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:
@@ -146,8 +146,8 @@ def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str
     threshold = 0.0
     for number in order:
         entry = each[number]
-        # A prediction for a question without an answer loses its point.  In SQuAD's script this
-        # holds even for a prediction of articles alone, whose normalised text would score 1.
+        # A question without an answer loses its point if there is a prediction.  In SQuAD's script
+        # this holds even if the prediction is only articles, whose normalised text would score 1.
         current += getattr(entry, name) if entry.answerable else -float(entry.answered)
         if current > best:
             best, threshold = current, no_answer[number]
@@ -186,7 +186,7 @@ def scores(
 def check_values(
     path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
 ) -> None:
-    """Refuse unknown ids, and values that are not texts or, with *numbers*, not numbers.
+    """Refuse unknown ids, and values that are not texts (with *numbers*: not finite numbers).
 
     *path* is the file of the *values*, *questions* is the file of the *known* ids.
     """
@@ -195,4 +195,6 @@ def check_values(
         fits = isinstance(value, kinds) and not isinstance(value, bool)
         if key not in known or not fits or (numbers and not abs(value) < math.inf):
             why = "is no valid value" if key in known else f"has an id that is not in {questions}"
-            raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these questions")
+            raise UsageError(
+                f"{path}: {key}: {value!r} {why}; map question ids to texts (--na-prob: to numbers)"
+            )

@@ -87,7 +87,7 @@ class ChoiceModel(SentenceHubInterface):
         Args:
             context: the text to which all choices belong; in the recipes, a passage.
             choices: the texts to choose from; in the recipes, each is the question with one answer.
-                If training truncated long texts (``--shorten-method truncate``), this does so, too.
+                Long texts are truncated if they were in training (``--shorten-method truncate``).
 
         Raises:
             UsageError: there are no choices, a choice is empty, or a choice with the context is too

@@ -126,7 +126,7 @@ class SpanPredictionTask(MaskedLMTask):
         texts = read_split(self.cfg.data, split)
         if self.answerability == "none" and any(q.answers == [] for q in texts.questions):
             logger.warning(
-                "%s: some questions have no answer, but --answerability none predicts one", split
+                "%s: some questions lack answers; --answerability none always predicts one", split
             )
         dataset = self.windows_of(texts, os.path.join(self.cfg.data, split))
         logger.info(
@@ -170,7 +170,7 @@ class SpanPredictionTask(MaskedLMTask):
     # --- answers
 
     def candidates(self, logits: Tensor, sample: Dict[str, Any]) -> Tensor:
-        """The best spans in each window by *logits* (B, T, 2), or (B, T, 3) with a classifier.
+        """Find each window's best spans from *logits* (B, T, 2), or (B, T, 3) with a classifier.
 
         Returns:
             (N, 5) float64: index of the question, first and last token of the span in the passage,
@@ -217,7 +217,7 @@ class SpanPredictionTask(MaskedLMTask):
         return float("inf") if self.answerability == "none" else self.cfg.no_answer_threshold
 
     def scores(self, rows: Tensor) -> Dict[str, float]:
-        """The scores of :meth:`answers`, in percent."""
+        """Exact match and F1, in percent, of :meth:`answers` against the correct answers."""
         replies = list(self.answers(rows))
         predictions = {record.id: entry.text(self.threshold) for record, entry in replies}
         answers = {record.id: record.answers for record, _ in replies}

@@ -1,4 +1,4 @@
-"""Splits long passages into windows, as examples and batches for fairseq.
+"""Splits long passages into windows, each of which is an example for fairseq.
 
 BERT, Devlin et al., arXiv 1810.04805.
 """

@@ -52,7 +52,7 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
     """
     start, end = span_logits(logits, passage, classified)
     absent = target[:, 0].eq(0)
-    # windows without an answer lose this loss below, so any allowed position will do
+    # this loss is set to 0 below for windows without an answer, so any allowed position will do
     places = torch.where(absent[:, None], passage[:, :1], target) if classified else target
     loss = 0.5 * (
         F.cross_entropy(start, places[:, 0], reduction="none")
@@ -150,9 +150,9 @@ def answered(
 ) -> Answered:
     """The best answers over all windows of a question.
 
-    A question has no answer only if none of its windows has one.  So the score of the question for
-    no answer is the lowest of the scores of its windows for no answer.  The score of a classifier
-    is not compared with the score of a span (RoBERTa, arXiv 1907.11692, section 5.2).
+    A question has no answer only if none of its windows has one.  So the no-answer score of the
+    question is the lowest no-answer score of its windows.  The score of a classifier is not
+    compared with the score of a span (RoBERTa, arXiv 1907.11692, section 5.2).
     """
     ranked = sorted(candidates, key=lambda c: (-c.score, c.start, c.end))
     best: Dict[str, Answer] = {}

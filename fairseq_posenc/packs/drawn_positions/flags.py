@@ -23,7 +23,7 @@ from fairseq_posenc.packs.drawn_positions.samplers import (
     spreads,
 )
 
-#: The flag and value with which flags of random positions are part of the trained model.
+#: With this flag and value, evaluation depends on N, so N and its sampler belong to the model.
 _SPREAD = {"evaluation_positions": (SPREAD,)}
 
 
@@ -33,8 +33,8 @@ class DrawnFlags:
 
     random_positions: Optional[int] = setting(
         None,
-        "N for random positions in training (see --position-sampler), which also train positions "
-        "of longer sequences; at most the number of positions of the model "
+        "N: draw random positions in training (see --position-sampler), so that positions of "
+        "longer sequences are trained, too; at most the model's number of positions "
         "(--max-target-positions and the like)",
         role="training",
         model_with=_SPREAD,
@@ -119,5 +119,5 @@ def _check_shift(pattern: Pattern, options: Options, stack: Stack) -> None:
 
 
 def trained_length(cfg: Options, length: int) -> int:
-    """The length up to which positions are trained: *length* or a larger N of random positions."""
+    """The number of trained positions: *length*, or the N of random positions if it is larger."""
     return max(length, int(option(cfg, "random_positions") or 0))

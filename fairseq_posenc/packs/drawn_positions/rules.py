@@ -110,7 +110,7 @@ class Digits(PositionRule):
     flags=SeparatorFlags,
 )
 class Coupling(PositionRule):
-    """Positions 2, 3, … n + 1 for the n digits of each operand, n + 2 for operators after it.
+    """Positions 2, 3, …, n + 1 for the n digits of an operand, and n + 2 for operators after it.
 
     The last symbol of ``--position-separators`` begins the answer, whose positions go down: n + 1,
     n, and so on.  Each ``</s>``, which separates documents, has position 0.

@@ -7,8 +7,8 @@
 
 In evaluation, positions are 0, 1, …, as in SHAPE; Ruoss et al. draw random ones in evaluation, too.
 ``--evaluation-positions spread`` replaces a random sample by the mean of all sorted samples of n
-positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.  A decoder
-with a cache cannot use these positions, because each new token would change those of cached keys.
+positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.  A cache
+rules these positions out, because each new token would change the positions of the cached keys.
 """
 
 from typing import Optional, Type, cast
@@ -33,7 +33,7 @@ register_sampler = SAMPLERS.register
 class Sampler:
     """Draws random positions for a training batch."""
 
-    #: True if the distances between tokens do not change, so relative encodings see no effect
+    #: True if the distances between tokens do not change, so that relative encodings are unaffected
     keeps_distances = False
     #: True if all sequences of a batch get the same positions
     same_rows = True
@@ -52,7 +52,7 @@ class Sampler:
         raise NotImplementedError
 
     def spread(self, length: int, sizes: Tensor) -> Tensor:
-        """The mean result (B, *length*) of :meth:`draw` for texts of *sizes* (B, 1) >= 1 tokens."""
+        """The mean (B, *length*) of :meth:`draw` for texts of *sizes* (B, 1) tokens, each >= 1."""
         raise NotImplementedError
 
 
@@ -81,7 +81,7 @@ class Ordered(Sampler):
         if length > self.number:
             raise UsageError(
                 f"--random-positions {self.number}: a sequence has {length} tokens; give at least "
-                "the length of the longest sequence, or shorten it"
+                "the length of the longest sequence, or shorten the sequence"
             )
         return self.number
 
@@ -136,10 +136,10 @@ def class_of_sampler(options: Options) -> Type[Sampler]:
 
 @register_replacement("random_positions", of=AssignedPositions)
 class DrawnPositions(AssignedPositions):
-    """In training, replaces the positions (0, 1, 2, … or those of a rule) by random ones.
+    """In training, replaces positions (0, 1, 2, … or the positions of a rule) by random ones.
 
-    With ``--evaluation-positions spread``, evaluation replaces them by their means.  Arguments are
-    those of the base class.
+    With ``--evaluation-positions spread``, evaluation uses the means of the random positions.
+    Arguments are those of the base class.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:

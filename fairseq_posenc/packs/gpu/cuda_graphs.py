@@ -198,7 +198,7 @@ class Recorder(Steps):
         number, source_length = (0, 0) if source is None else (source.size(0), source.size(2))
         copies = batch.rows // number if number else 1
         places = room(batch.rows // copies, SENTENCES)
-        if hasattr(batch, "recording"):  # source rows stay as in the first step
+        if hasattr(batch, "recording"):  # keep the number of source rows of the first step
             places = batch.recording.sizes.rows // copies
             batch.recording.user = lambda: None
         sizes = Sizes(

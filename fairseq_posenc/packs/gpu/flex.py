@@ -1,4 +1,4 @@
-"""``FlexAttention``: softmax attention with logits by distance, without a bias for all pairs.
+"""``FlexAttention``: softmax attention with a logit per distance, without a bias for all pairs.
 
 T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends only on the distance.  PyTorch's
 ``flex_attention`` reads this logit inside its kernel from a table of 2T - 1 logits per head,
@@ -73,7 +73,7 @@ class FlexAttention(MultiheadAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse unsupported options, and encodings that have no logits by distance."""
+        """Refuse unsupported options, and encodings whose logits are not one per distance."""
         super().check(options, encodings, stacks)
         if not HAS_FLEX:
             raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
@@ -92,8 +92,8 @@ class FlexAttention(MultiheadAttention):
                 )
         if not biased:
             raise UsageError(
-                f"{FLAG}: {ENCODING_FLAG} {'+'.join(one.name for one in encodings)} has no logits "
-                "by distance, so the flag would change nothing; drop it"
+                f"{FLAG}: {ENCODING_FLAG} {'+'.join(one.name for one in encodings)} adds no logits "
+                "that depend on the distance, so the flag would change nothing; drop it"
             )
         if option(options, "untie_cls", False):
             raise UsageError(f"{FLAG}: cannot be combined with --untie-cls; drop one of the two")
@@ -109,7 +109,7 @@ class FlexAttention(MultiheadAttention):
         return x.is_cuda
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``logits`` by distance, (H, 2T - 1), float32, and ``blocks``, the mask of visible keys.
+        """``logits`` per distance, (H, 2T - 1), float32, and ``blocks``, the mask of visible keys.
 
         On a CPU, and if only some tokens are new or distances are not differences of indices,
         returns the arguments of softmax attention instead.

@@ -10,8 +10,8 @@ tokens.  A block of queries sees
 All heads of a layer share the random blocks, but layers differ.  A checkpoint holds a random number
 for every block of queries and every draw.  This number, as a fraction u in [0, 1), selects block
 ⌊u·n⌋ of the n blocks that the queries may see but do not see yet.  In causal attention only earlier
-blocks are drawn, so the pattern depends on the position of a token and not on the length of the
-text.  The cache holds all keys, as later queries may draw any block; a step reads a fixed number.
+blocks are drawn, so the pattern depends on a token's position and not on the length of the text.
+The cache holds all keys, as later queries may draw any block; a step reads a fixed number of keys.
 """
 
 from dataclasses import dataclass
@@ -47,8 +47,8 @@ class BigBirdFlags(HeadFlags):
     )
     bigbird_window_blocks: Optional[int] = setting(
         3,
-        "blocks in the window, an odd number: the block of the query and equally many on each side "
-        "or, in causal attention, all others before it",
+        "blocks in the window, an odd number: the block of the query, and equally many blocks on "
+        "each side of it (in causal attention, all other blocks are before it)",
         at_least=1,
         at_most=1023,
     )
@@ -143,7 +143,7 @@ class BigBirdAttention(SparseAttention):
         if option(options, "store_ema", False):
             raise UsageError(
                 "--attention bigbird: --store-ema would average the random numbers of its blocks, "
-                "which are integers; drop the flag, and average checkpoints instead"
+                "which are integers; drop --store-ema, and average checkpoints instead"
             )
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
@@ -155,7 +155,7 @@ class BigBirdAttention(SparseAttention):
         self.kind = ((name, index if self.draws else None), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """True at the visible tokens of the window: all, or if causal those up to the query."""
+        """True at the visible tokens of the window: all or, if causal, all up to the query."""
         distances = blocks.distances(device)
         return distances <= 0 if causal else torch.ones_like(distances, dtype=torch.bool)
 
@@ -166,7 +166,7 @@ class BigBirdAttention(SparseAttention):
         return draw_blocks(self.random_blocks, block, self.first, around, count)
 
     def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
-        """Random blocks for a sequence, without blocks of nothing but padding."""
+        """The random blocks of a sequence; blocks that hold only padding are not drawn."""
         if not self.draws:
             return None
         block = torch.arange(self.both_blocks.count(batch.length), device=visible.device)
@@ -179,7 +179,7 @@ class BigBirdAttention(SparseAttention):
         return self._drawn(block, count, False)
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """The bias from one new token to the keys of its pattern, or from several to all keys."""
+        """The bias for the keys that a single new token sees; for several tokens, for all keys."""
         new, length, device = batch.like.size(1), batch.length, batch.like.device
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         queries = queries if starts is None else queries - starts

@@ -9,9 +9,9 @@ stage has pooled queries, but keys and values that are not pooled:
 To predict tokens, each token of the last stage, which stands for s = 2^(stages - 1) tokens, is
 repeated s times and added to the output of the first stage; further layers follow.
 
-A pooled token has the position of its first token.  The distance from [CLS] to the first pooled
-token is that between pooled tokens, so the positions of each stage are evenly spaced.  Means and
-keys leave out padding; a pooled token is padding if all its tokens are padding.
+A pooled token has the position of its first token.  [CLS] is as far from the first pooled token as
+neighbouring pooled tokens are from each other, so each stage has evenly spaced positions.  Means
+and keys leave out padding; a pooled token is padding if all its tokens are padding.
 """
 
 from dataclasses import dataclass
@@ -104,8 +104,8 @@ def check_funnel(completed: Completed) -> None:
     why = {
         "causal": "a pooled token mixes two tokens, and the first must not see the second",
         "untie_cls": "[CLS] is recognised by its position 0, which it has only before pooling",
-        "random_positions": "pooled tokens have the positions that follow from 0, 1, 2 and so on",
-        "position_ids": "pooled tokens have the positions that follow from 0, 1, 2 and so on",
+        "random_positions": "the positions of pooled tokens are computed from 0, 1, 2 and so on",
+        "position_ids": "the positions of pooled tokens are computed from 0, 1, 2 and so on",
         "encoder_layerdrop": fixed,
         "encoder_layers_to_keep": fixed,
         "mask_decoder_layers": "a Funnel encoder has layers of its own after its stages",
@@ -123,9 +123,9 @@ def check_funnel(completed: Completed) -> None:
 def _no_place_in_funnel(encoding: Encoding, cfg: Any) -> Optional[str]:
     """Why a Funnel encoder does not support an encoding, or None."""
     if encoding.content is not None and not encoding.takes_positions:
-        return f"{encoding.name} counts the tokens between queries and keys one by one"
+        return f"{encoding.name} depends on tokens between query and key, but pooling merges tokens"
     if encoding.input is None and not encoding.is_relative(cfg):
-        return f"{encoding.name} has positions for tokens, but not for pooled tokens"
+        return f"{encoding.name} needs each token's absolute position, but pooling merges tokens"
     values = encoding.transform.changes_values(cfg) if encoding.transform else None
     return values and f"{values} needs one position for each token, and a pooled token has several"
 
@@ -165,10 +165,7 @@ def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
 def pooled_batch(
     batch: Batch, x: Tensor, apart: int, keys: Tensor, keys_apart: int, mask: Optional[Tensor]
 ) -> Batch:
-    """The batch of a stage.
-
-    A pooled token has the position of the first token that it stands for.  The distance from [CLS]
-    to the first pooled token is that between pooled tokens.
+    """The batch of a stage, with the positions that the module's docstring describes.
 
     Args:
         batch: the batch before pooling.
@@ -203,7 +200,7 @@ def upsample(x: Tensor, times: int, length: int) -> Tensor:
 class FunnelEncoder(SentenceEncoder):
     """Encoder of a masked language model whose stages pool the tokens.
 
-    Arguments are those of the base class; the layers are those of all stages, then the decoder's.
+    Arguments are those of the base class.  The layers of all stages come before the decoder layers.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:

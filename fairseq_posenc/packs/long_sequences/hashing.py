@@ -55,7 +55,7 @@ class Hashing(DrawnInFloat32, nn.Module):
 
     @torch.no_grad()
     def codes(self, buckets: Tensor, earlier: Optional[Tensor]) -> Tensor:
-        """Codes of tokens in *buckets* (B, H, R, T), after *earlier* buckets (B, H, R, S)."""
+        """Codes of tokens in *buckets* (B, H, R, T), with *earlier* (B, H, R, S) in the cache."""
         ranks = self._ranks(buckets)[0]
         if earlier is not None:
             ranks = ranks + (buckets.unsqueeze(-1) == earlier.unsqueeze(-2)).sum(dim=-1)

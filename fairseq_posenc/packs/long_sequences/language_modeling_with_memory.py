@@ -106,7 +106,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """An iterator over the segments of a text in order; over other data sets, as in fairseq.
+        """An iterator over the segments of a text in order; other data sets get fairseq's iterator.
 
         Raises:
             UsageError: a batch would hold less than one segment.
@@ -154,7 +154,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         return out
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """Run fairseq's step, after which earlier batches are not read again."""
+        """Run fairseq's step, after which earlier batches are not repeated."""
         super().optimizer_step(optimizer, model, update_num)
         self.carried["training"].updated()
 

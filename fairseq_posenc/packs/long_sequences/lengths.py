@@ -12,7 +12,7 @@ from fairseq_posenc.flags.options import Options, option
 
 
 def complete_length(options: Options, stacks: List[Stack], name: str, why: str) -> None:
-    """Set *name* to the longest input of the *stacks*, in tokens, unless it has a value.
+    """Set the setting *name* to the *stacks*' longest input, in tokens, unless it has a value.
 
     Raises:
         UsageError: an input could be longer than the value; *why* gives the reason in the message.
@@ -24,7 +24,7 @@ def complete_length(options: Options, stacks: List[Stack], name: str, why: str) 
     if length < longest:
         raise UsageError(
             f"{flag_of(name)} {length}: inputs can have {longest} tokens, and {why}; give at "
-            "least this number, or limit inputs to fewer tokens"
+            "least the length of the longest input, or limit inputs to fewer tokens"
         )
 
 

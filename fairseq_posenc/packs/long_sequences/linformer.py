@@ -17,7 +17,7 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, real_first, refuse_longer
 
-#: How projections are shared (Wang et al. section 4), from not at all to by all layers.
+#: Ways to share projections (Wang et al. section 4), from no sharing to one for all layers.
 SHARING = ("none", "headwise", "key_value", "layerwise")
 
 

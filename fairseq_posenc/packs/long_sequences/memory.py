@@ -58,7 +58,7 @@ def _stack_with_memory(cfg: Options, stack: Stack) -> Stack:
 
 
 def check_memory(completed: Completed) -> None:
-    """Refuse a memory that the model or the task does not support, and the task without one."""
+    """Refuse a memory that the model or task does not support, and the task without a memory."""
     cfg, task, (stack,) = completed.cfg, completed.task, completed.stacks
     if not cfg.memory_length:
         if completed.fresh and task == TASK:
@@ -143,7 +143,7 @@ class MemoryDecoder(LanguageModelDecoder):
         memory: Optional[Memory] = None,
         **named: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """As in the base class; given *memory* (and no cache), adds the next ``"memory"``."""
+        """As in the base class; with *memory* (no cache), it also returns the next ``"memory"``."""
         if memory is not None and incremental_state is not None:
             raise ValueError("memory: a cache already holds all earlier tokens; give only one")
         arguments = (prev_output_tokens, encoder_out, incremental_state, *further)

@@ -73,8 +73,8 @@ class Projected(NamedTuple):
 class MixedChunkAttention(GatedAttention):
     """A gated unit whose attention is the sum of a quadratic and a linear attention.
 
-    Four scales (and offsets) of Z give two kinds of queries and keys, (q, k) and (q', k').  Chunks
-    of C tokens divide a sequence without its padding.  For a query m in chunk g:
+    Four scales (and offsets) of Z give two kinds of queries and keys, (q, k) and (q', k').  After
+    removal of its padding, a sequence is split into chunks of C tokens.  For a query m in chunk g:
 
         quadratic_m = Σ_n ReLU²(q_m·k_n) / divisor · v_n          over the keys of chunk g
         linear_m    = Σ_n (q'_m·k'_n) / (N √s) · v_n              over the keys of all chunks, or,
@@ -193,7 +193,7 @@ class MixedChunkAttention(GatedAttention):
         return v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v
 
     def _linear_factor(self, counts: Tensor) -> Tensor:
-        """1/(n √s), where n are the numbers of keys *counts*, or the reference length."""
+        """1/(n √s), where n is the number of keys (*counts*) or the reference length."""
         options = self.encoding.options
         n = counts.clamp(min=1).float()
         if options.gau_length == "reference":

@@ -66,17 +66,17 @@ class ReformerFlags:
     flags=ReformerFlags,
 )
 class ReformerAttention(MultiheadKernel):
-    """Attention with shared queries and keys to tokens of the same bucket (section 2).
+    """Attention to tokens of the same bucket, with shared queries and keys (section 2).
 
     Queries are x W, and keys are normalised queries; q·k is divided by √D unless
     ``--reformer-released`` is given.  A token attends to itself only if it sees no other token.  A
     query attends to the union of the keys of all rounds (Eq. 6 to 8); N of appendix A gives a key
     that occurs in several rounds the weight of a single key.
 
-    Unlike in the paper, chunks are cut from each bucket and not from the whole sorted sequence,
-    whose cuts would depend on later tokens.  For the same reason the number of buckets is fixed.
-    Vectors are hashed before positions rotate them, so buckets depend on content alone.  Arguments
-    are those of :class:`MultiheadKernel`.
+    The paper cuts the whole sorted sequence into chunks.  Here each bucket is cut separately, since
+    cuts of the sorted sequence would depend on later tokens.  For the same reason the number of
+    buckets is fixed.  Vectors are hashed before positions rotate them, so buckets depend on content
+    alone.  Arguments are those of :class:`MultiheadKernel`.
     """
 
     takes = frozenset({"linear", "values"})
@@ -204,7 +204,7 @@ class ReformerAttention(MultiheadKernel):
         logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
-        # a round in which a token sees only itself counts only if all rounds are like this one
+        # leave out rounds in which a token sees only itself, unless it does so in all rounds
         sums = sums.masked_fill(~others, nothing)
         rate = dropout_rate(self.dropout_module)
         weights = F.dropout(weights, rate) if rate > 0 else weights

@@ -24,9 +24,9 @@ class SoftmaxFeaturesFlags(LinearFlags):
 
     softmax_features_denominator: Optional[str] = setting(
         "feature",
-        "denominators of --attention softmax_features: feature, one per feature, its sum over the "
-        "keys (Shen et al. Eq. 5); query, one per query, its sum over features and keys (RoFormer "
-        "Eq. 10 and 11)",
+        "denominators of --attention softmax_features: feature, each feature's sum over the keys "
+        "(Shen et al. Eq. 5); query, each query's sum over features and keys (RoFormer Eq. 10 and "
+        "11)",
         choices=("feature", "query"),
     )
 
@@ -38,8 +38,8 @@ class SoftmaxFeatures(FeatureMap):
     denominator, φ(q)·Σ ϕ(k), which is not rotated (Eq. 10 and 11).  Sums run over the keys that a
     query may see, so in a causal stack they depend on the query.  By default each feature has its
     own sum, by which queries are divided instead of keys.  This is equivalent unless features are
-    rotated: Eq. 11 then rotates the divided φ(q), and exp(k) without its sum, so that cached keys
-    stay valid for later queries.  Keys are clamped to ±20.
+    rotated.  Then Eq. 11 rotates φ(q) after this division, and exp(k) undivided, so that cached
+    keys stay valid for later queries.  Keys are clamped to ±20.
     """
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class Corpus(SizedDataset):
     """The *lines* of a text as one sequence of tokens, read on demand.
 
-    *start* is the token that precedes the text, an end of sentence; segments have T tokens.
+    *start* is the token that precedes the text, an end of sentence; *segment_length* is in tokens.
     """
 
     def __init__(self, lines: Any, start: int, padding: int, segment_length: int) -> None:
@@ -157,7 +157,7 @@ class StreamIterator(EpochBatchIterator):
         self._gathered: Optional[Memory] = None
 
     def gather(self) -> None:
-        """Collect the memory of all workers; each calls this before one saves a checkpoint."""
+        """Collect the memory of all workers; each must call this before one saves a checkpoint."""
         if self.num_shards == 1 or self.end_of_epoch():
             return
         self._gathered = [self._of_all(layer) for layer in self.carried.memory]

@@ -48,10 +48,10 @@ from fairseq_posenc.packs.low_rank.peft_folder import (
 
 PEFT_BASE = Flag(
     "peft_base",
-    "base of a PEFT adapter in transformers' format (default in import: as the adapter names it)",
+    "transformers folder of an adapter's base (default in import: the one that the adapter names)",
     "DIR",
 )
-LORA_BASE = Flag("lora_base", "the base checkpoint of the matrices, if it was moved", "FILE")
+LORA_BASE = Flag("lora_base", "the base that the low-rank matrices adapt, if it was moved", "FILE")
 _TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
 #: Reorders the rows of parameters, keyed by our names, for a class of transformers.
 Ordered = Callable[[Parameters], Parameters]
@@ -68,7 +68,7 @@ def is_adapted(path: str) -> bool:
 def export_adapter(
     wanted: Wanted, whole: WritesWhole, target: Optional[TransformersClass], folder: str
 ) -> Tuple[Exported, Optional[float]]:
-    """Write the matrices of an adapted model, and compare both models if *wanted* asks for it.
+    """Write the low-rank matrices of a model; with ``--verify``, compare the written model to it.
 
     Args:
         whole: writes a whole model, given a request and a folder.
@@ -139,7 +139,7 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
     saved = saved_settings(read_checkpoint(wanted.path, lazy=True))
     base = wanted.get("lora_base") or saved["lora_base"]
     if not os.path.isfile(base):
-        raise UsageError(f"--lora-base {base}: no such file; give the base of the matrices")
+        raise UsageError(f"--lora-base {base}: no such file; give the base that was adapted")
     theirs = saved_settings(read_checkpoint(base, lazy=True))
     names = [architecture(each) for each in (saved, theirs)]
     kind, of_base = map(kind_of, names)
@@ -170,8 +170,8 @@ def _check_base(folder: str, copy: str, base: str) -> None:
     for name in sorted(set(ours) & set(theirs) - set(_FREE)):
         if ours[name] != theirs[name]:
             raise UsageError(
-                f"--peft-base {folder}: {name} is {theirs[name]} in it and {ours[name]} in the "
-                f"base; {advice}"
+                f"--peft-base {folder}: {name} is {theirs[name]}, but {ours[name]} in "
+                f"the base; {advice}"
             )
     weights = hf.read_weights(hf.weights_file(folder))
     for name, value in hf.read_weights(hf.weights_file(copy)).items():
@@ -191,8 +191,8 @@ def matrices_of(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and not name.endswith(PARTS):
             raise UsageError(
-                f"{path}: has a trained parameter {name} beside its matrices, which an adapter "
-                f"cannot hold; {_MERGE}"
+                f"{path}: has a trained parameter {name} beside its matrices, but an adapter can "
+                f"hold only matrices; {_MERGE}"
             )
     ours: Dict[str, Any] = dict(model.named_modules())
     left = {name for name, module in ours.items() if isinstance(module, LowRankLinear)}

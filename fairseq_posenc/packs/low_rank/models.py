@@ -167,15 +167,15 @@ def _check_base(path: str, digest: Tensor, state: Mapping[str, Tensor]) -> None:
     saved = state.get(DIGEST)
     if saved is not None and not torch.equal(saved.cpu(), digest.to(saved.dtype)):
         raise UsageError(
-            f"--lora-base {path}: the checkpoint was trained with another base; give that one"
+            f"--lora-base {path}: the checkpoint was trained with another base; give its own base"
         )
 
 
 def _read_base(path: str) -> Dict[str, Tensor]:
     if not os.path.isfile(path):
         raise UsageError(
-            f"--lora-base {path}: no such file; give the base checkpoint (to load a trained "
-            "model, by --model-overrides \"{'lora_base': 'FILE'}\")"
+            f"--lora-base {path}: no such file; give the base checkpoint (when you load a "
+            "trained model, with --model-overrides \"{'lora_base': 'FILE'}\")"
         )
     state: Dict[str, Tensor] = read_checkpoint(path)["model"]
     refuse_partial(f"--lora-base {path}", state)
@@ -194,7 +194,7 @@ def digest_of(state: Mapping[str, Tensor]) -> Tensor:
 
 
 def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:
-    """Write a checkpoint without low-rank matrices that computes the same as an adapted one.
+    """Write the model of checkpoint *path* to *out*, with its matrices merged into the base.
 
     *base* and *data* are the paths of the base and of the data if these were moved.
 

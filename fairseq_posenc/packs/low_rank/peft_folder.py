@@ -33,7 +33,7 @@ _INERT = (
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     *("lora_dropout", "fan_in_fan_out", "megatron_core", "qalora_group_size", "runtime_config"),
 )
-#: Values of other entries that do not change Eq. 3; false and empty values do not, either.
+#: For other entries, the values that do not change Eq. 3, besides false and empty values.
 _PLAIN: Mapping[str, Collection[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
@@ -69,7 +69,7 @@ def write_adapter(
 ) -> None:
     """Write an adapter that PEFT loads, with further *entries* of adapter_config.json.
 
-    The keys of *matrices* are names of modules; *modules* has the names of all modules by ending.
+    *matrices* is keyed by module names; *modules* maps ends of names to all names with that end.
     """
     safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
     ends = [end for end, names in modules.items() if set(names) & set(matrices)]
@@ -147,8 +147,8 @@ def _low_rank(config: Config, file: str, name: str, both: Mapping[str, Tensor]) 
     a, b = both.get("A"), both.get("B")
     if a is None or b is None or len(a) != rank or b.size(1) != rank:
         raise UsageError(
-            f"{file}: the matrices of {name} are not lora_A and lora_B of rank {rank}, as in "
-            f"{config.path}"
+            f"{file}: the matrices of {name} are not lora_A and lora_B of rank {rank}, the "
+            f"rank in {config.path}"
         )
     return LowRank(a, b, alpha / rank)
 
@@ -185,7 +185,7 @@ def merge(adapter: str, base: str, out: str) -> None:
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
-                f"{adapter}: adapts {module}, which {file} lacks; give its own base by --peft-base"
+                f"{adapter}: adapts {module}, which {file} lacks; give the correct --peft-base"
             )
         product = pair.scale * (pair.b.float() @ pair.a.float())
         product = product.t() if transposed else product
@@ -204,7 +204,7 @@ def merge(adapter: str, base: str, out: str) -> None:
 
 
 def _weight_of(module: str, tensors: ForeignParameters) -> Optional[str]:
-    """The name of a module's weight, without its first part in older files; None if missing."""
+    """The name of a module's weight, or None; older files leave out the first part of names."""
     name = f"{module}.weight"
     return next((n for n in (name, name.partition(".")[2]) if n in tensors), None)
 

@@ -21,7 +21,7 @@ register_feature(LowRankFlags, check=check_low_rank)
 CHANGES.extend((train_parts, add_low_rank))
 register_extension(Trainer, "begin_epoch", validating_first)
 PARTIAL[DIGEST] = (
-    "holds low-rank matrices alone; write the whole model first by fairseq-posenc merge-lora"
+    "holds low-rank matrices alone; first write the whole model with fairseq-posenc merge-lora"
 )
 FIXED.append(("--train-only", "model", "train_only", "reset_optimizer"))
 FOLLOWING.extend(("train_only", "validate_at_start"))

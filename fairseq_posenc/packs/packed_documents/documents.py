@@ -56,7 +56,7 @@ class Packed(NamedTuple):
 
     tokens: Tensor  # (B, S)
     groups: List[DocumentGroup]
-    back: Tensor  # index of each token in the flattened groups, (B·S); at padding, their size
+    back: Tensor  # index of each token in the flattened groups, (B·S); at padding, their total size
     filling: int  # id of the padding symbol
 
     def texts(self, group: DocumentGroup) -> Tensor:
@@ -86,7 +86,7 @@ class DocumentSplitter:
     """Splits the samples of a stack into documents.
 
     With a ``--position-ids`` other than ``documents``, documents end at ``</s>``, because
-    ``--position-separators`` are then those of that rule.
+    ``--position-separators`` then belong to that rule.
 
     Raises:
         UsageError: the dictionary lacks a separator, or the layers are sharded.

@@ -29,7 +29,7 @@ _WHY_NOT = {
     "untie_cls": "[CLS] is the first token of a sample, and documents after the first have none",
     "funnel_stages": "[CLS] is not pooled, and documents after the first have none",
     "memory_length": "a memory holds the tokens before a sample, whatever their document",
-    "cuda_graphs": "the tokens in a cache change where a document begins",
+    "cuda_graphs": "the cache is rebuilt whenever a document begins",
 }
 
 
@@ -65,15 +65,15 @@ def check_documents(completed: Completed) -> None:
         and option(cfg, "position_separators") is None
     ):
         raise UsageError(
-            f"{FLAG}: --sample-break-mode eos makes a sample of each line, and so of one "
-            "document; drop the flag, or give --sample-break-mode none or complete"
+            f"{FLAG}: --sample-break-mode eos makes each line a sample, so no sample has several "
+            "documents; drop the flag, or give --sample-break-mode none or complete"
         )
 
 
 register_feature(DocumentFlags, models=["posenc_masked_lm", "posenc_lm"], check=check_documents)
 
 
-#: Key in the incremental state of two numbers: tokens left out of the cache, and tokens seen.
+#: Key of two counts in the incremental state: tokens left out of the cache, and tokens seen.
 _COLUMNS = "documents"
 Output = Tuple[Tensor, Dict[str, Any]]
 

@@ -64,8 +64,8 @@ def check_electra(completed: Completed) -> None:
     cfg = completed.cfg
     if cfg.lm_head == "tied":
         raise UsageError(
-            "--lm-head tied: the generator of ELECTRA shares the discriminator's embeddings, which "
-            "are wider than its layers; drop it, or give --arch posenc_masked_lm"
+            "--lm-head tied: the generator of ELECTRA is narrower than the embeddings, which it "
+            "shares with the discriminator; drop the flag, or give --arch posenc_masked_lm"
         )
     if cfg.mask_decoder_layers:
         raise UsageError(
@@ -138,7 +138,7 @@ def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
         source = torch.Generator(device=logits.device)
         source.manual_seed(0)
     logits = logits.detach().float()
-    # of exponential variables with rates p_i, that of token i is the smallest with probability p_i
+    # of exponential variables with rates p_i, the i-th is the smallest with probability p_i
     return (logits - torch.empty_like(logits).exponential_(generator=source).log()).argmax(dim=-1)
 
 
@@ -175,7 +175,7 @@ class ElectraModel(MaskedLMModel):
                 generator's logits alone.
             heads: unused, since no task adds heads to these models.
             inputs: see :meth:`.MaskedLMEncoder.forward`; generator and discriminator get the same
-                ``original``, by default *src_tokens* without generated tokens.
+                ``original``, by default *src_tokens* (before tokens are replaced).
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": input of

@@ -45,7 +45,7 @@ class ObjectiveHead(StateHead):
     def loss(
         self, output: Tensor, sample: Dict[str, Any], masked: Tensor
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
-        """The term that the head adds to the summed loss of masked tokens, and sums for the log.
+        """The head's loss, to add to the summed loss of the masked tokens, and sums for the log.
 
         *output* is what :meth:`read` returned.
         """
@@ -138,8 +138,8 @@ class SpanBoundaryLayers(nn.Module):
     """Predicts the tokens of spans from the tokens before and after the span.
 
     Two layers with GELU and layer norm read the features x_{s-1} and x_{e+1} of these two tokens,
-    and an embedding of the position within the span, i - s + 1; the products of their output with
-    the token embeddings, of size E, are the logits.
+    and an embedding of the position within the span, i - s + 1.  The logits are the products of
+    their output with the token embeddings, of size E.
     """
 
     def __init__(self, embed_dim: int, size: int) -> None:
@@ -170,9 +170,9 @@ class SpanBoundaryLayers(nn.Module):
 
 
 def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
-    """The indices of the nearest tokens before and after each token that are in no span.
+    """For each token, the indices of the nearest tokens outside spans before and after it.
 
-    *spans* (B, T) is True in spans.  Both results (B, T) are undefined without such a token.
+    *spans* (B, T) is True in spans.  Results (B, T) are undefined where there is no such token.
     """
     length = spans.size(1)
     numbers = torch.arange(length, device=spans.device)
@@ -185,10 +185,10 @@ def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
 class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     """The mean loss of the masked tokens, plus the losses of span boundaries and of pairs.
 
-    Boundaries count with ``--span-boundary-objective``, pairs if the samples are pairs.  The
-    log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
-    the boundaries; ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of the
-    pairs; and ``ppl`` of the masked tokens.  Losses are in bits, accuracies in percent.
+    The span-boundary loss is added with ``--span-boundary-objective``, the pair loss if samples are
+    pairs.  The log has ``loss``, the sum; ``mlm_loss``, ``accuracy`` and ``ppl`` of masked tokens;
+    ``sbo_loss`` of the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and
+    ``sop_accuracy``, of the pairs.  Losses are in bits, accuracies in percent.
     """
 
     def __init__(self, cfg: MaskedLmConfig, task: FairseqTask) -> None:
@@ -218,7 +218,7 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the losses and accuracies of one or more batches."""
-        metrics.log_derived(  # the first ppl counts; fairseq would log that of the sum
+        metrics.log_derived(  # the first ppl logged counts; fairseq's is of the total loss
             "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
         )
         MaskedLMAccuracyCriterion.reduce_metrics(logging_outputs)

@@ -6,8 +6,8 @@ applied n times,
 
     I_1 = H + P,    I_{m+1} = Layer_L(Q = I_m, K = V = H),
 
-and I_{n+1} is what the head predicts masked tokens from.  (The paper says I_1 = P; the released
-code adds H, without which n = 1 would not be BERT for P = 0.)  Fine-tuning uses the L layers only.
+and the head predicts masked tokens from I_{n+1}.  (In the paper, I_1 = P; the released code adds H,
+without which n = 1 and P = 0 would not give BERT.)  Fine-tuning uses the L layers only.
 """
 
 from dataclasses import dataclass
@@ -47,16 +47,16 @@ class MaskDecoderFlags:
 
 
 def check_mask_decoder(completed: Completed) -> None:
-    """Refuse attentions and flags that do not support the queries of the decoder."""
+    """Refuse attentions and flags that do not work with the mask decoder."""
     cfg = completed.cfg
     if not cfg.mask_decoder_layers:
         return
     why = {
         "encoder_layerdrop": "the last layer is the decoder, and must not be dropped",
         "encoder_layers_to_keep": "the last layer is the decoder, and must be kept",
-        "random_positions": "its table is for positions 0, 1, 2 and so on",
-        "causal": "its table is for positions in a text that is seen as a whole",
-        "position_ids": "its table is for positions 0, 1, 2 and so on",
+        "random_positions": "the decoder always uses the positions 0, 1, 2 and so on",
+        "causal": "the decoder is for models whose tokens see the whole text",
+        "position_ids": "the decoder always uses the positions 0, 1, 2 and so on",
     }
     flag = f"--mask-decoder-layers {cfg.mask_decoder_layers}"
     refuse_one_input(cfg, flag)

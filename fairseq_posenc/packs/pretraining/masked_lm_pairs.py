@@ -61,8 +61,8 @@ class MaskedLMPairsConfig(MaskingConfig):
     pairs: ChoiceEnum((NONE, NEXT, ORDER)) = field(  # type: ignore[valid-type]
         default=NONE,
         metadata={
-            "help": "nsp and sop make samples of two texts; the model predicts: nsp, if the second "
-            "text follows the first or is from another document; sop, if the texts are in order"
+            "help": "nsp and sop make samples of two texts; the model predicts: nsp, whether the "
+            "second follows the first or is from another document; sop, whether they are in order"
         },
     )
     unit: Optional[ChoiceEnum((SEGMENT, SENTENCE))] = field(  # type: ignore[valid-type]
@@ -146,7 +146,7 @@ class MaskedLMPairsTask(MaskedLMTask):
         )
 
     def _spared(self) -> List[int]:
-        """Special tokens of pairs that are not masked, as the relation is read from [CLS]."""
+        """Special tokens of pairs, not to be masked because [CLS] has to predict the relation."""
         if self.relation is None or self.cfg.mask_special_tokens:
             return []
         words, separator = self.source_dictionary, self.cfg.separator_token

@@ -38,7 +38,7 @@ _MASKING = (
     "random_token_prob",
     "freq_weighted_replacement",
 )
-#: fairseq's flags that apply only to masks of single tokens, with the values that are off.
+#: fairseq's flags that apply only to masks of single tokens, with the values that switch them off.
 _OF_TOKENS = {"mask_multiple_length": 1, "mask_stdev": 0.0, "mask_whole_words": False}
 
 
@@ -57,8 +57,8 @@ class MaskingConfig(MaskedLMConfig):
     masking: ChoiceEnum((TOKENS, WORDS, SPANS, PHRASES)) = field(  # type: ignore[valid-type]
         default=TOKENS,
         metadata={
-            "help": "units to mask: tokens, single ones; words, all pieces of a word; spans, up to "
-            "ten words as in SpanBERT; phrases, phrases in --phrases and words outside of these"
+            "help": "units to mask: tokens, single tokens; words, whole words; spans, up to ten "
+            "words as in SpanBERT; phrases, the phrases of --phrases and words outside of them"
         },
     )
     phrases: Optional[str] = field(
@@ -153,7 +153,7 @@ class MaskedSamples(SizedDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False, so that data-loading processes learn the epoch, which changes the masks."""
+        """False, so that data-loading workers are told the new epoch, on which masks depend."""
         return False
 
     def set_epoch(self, epoch: int, **unused: object) -> None:
@@ -257,8 +257,8 @@ def _words(masking: str, dictionary: Dictionary, bpe: Optional[Any]) -> Words:
         words = Words(begins, single_tokens(dictionary).goes_on)
     if words is None and masking == WORDS:
         raise UsageError(
-            "--masking words: no symbols of the dictionary mark words (by \u2581, \u0120, ## or "
-            "@@); give a --bpe that finds words, such as gpt2, or --masking tokens"
+            "--masking words: no symbols of the dictionary have marks of words (\u2581, \u0120, ## "
+            "or @@); give a --bpe that finds words, such as gpt2, or --masking tokens"
         )
     if words is None:
         logger.info("--masking %s: every token counts as a word", masking)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 #: of all other pieces (WordPiece), or a suffix of all pieces but the last (subword-nmt).
 _BEGIN, _INSIDE, _GOES_ON = ("\u2581", "\u0120"), ("##",), ("@@",)
 _FEWEST = 0.01  # least share of symbols with a mark
-#: The parameter of the lengths of spans, and the longest length, in words (SpanBERT section 3.1).
+#: Parameter of the distribution of span lengths, and the longest span in words (SpanBERT 3.1).
 GEOMETRIC, LONGEST = 0.2, 10
 
 #: Groups of units to mask together, as pairs of the first unit and the one after the last.
@@ -128,7 +128,7 @@ def read_phrases(path: str, dictionary: Dictionary) -> Phrases:
             f"--phrases {path}: has no phrase in the symbols of the dictionary; split it like "
             "the training text, into symbols separated by blanks"
         )
-    logger.info("--phrases %s: %d phrases, %d of them known", path, len(phrases), len(known))
+    logger.info("--phrases %s: %d phrases, %d of them usable", path, len(phrases), len(known))
     return Phrases(known)
 
 
@@ -158,7 +158,7 @@ class GeometricSpans:
 
     The lengths follow :func:`span_lengths`.  The last span may exceed the share to mask.  To keep
     the expected share exact, a random number of units counts as masked before the first span is
-    chosen; it has the distribution of the age in a renewal process.
+    chosen.  This number has the distribution of the age in a renewal process.
     """
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ def _stretches(free: np.ndarray, length: int) -> np.ndarray:
 
 
 class UnitMasks:
-    """Masks units of samples; the tokens of a group are all masked, replaced or left unchanged.
+    """Masks groups of units: all tokens of a group are masked, or all replaced, or all kept.
 
     Masks depend only on the seed, the epoch and the index of the sample.  *cfg* has the seed, the
     share to mask, and the shares to replace or leave unchanged; *special* tokens are never masked.
@@ -256,7 +256,7 @@ class UnitMasks:
         return torch.from_numpy(source), torch.from_numpy(target)
 
     def _chosen(self, tokens: np.ndarray, draw: np.random.Generator) -> Groups:
-        """Groups of *tokens* (T,) to mask, as pairs of first token and the one after the last."""
+        """Groups of *tokens* (T,) to mask: pairs of the first token and the one after the last."""
         special = self.special[tokens]
         starts = self.words.starts(tokens) | special
         starts[1:] |= special[:-1]

@@ -1,4 +1,4 @@
-"""Makes pairs of texts that follow each other in a document, or do not.
+"""Makes pairs of texts; in about half of them, the second text follows the first in a document.
 
 Next sentence prediction: BERT, Devlin et al., arXiv 1810.04805, section 3.1, in the two formats of
 RoBERTa, Liu et al., arXiv 1907.11692, section 4.2.  Sentence order prediction: ALBERT, Lan et al.,
@@ -99,8 +99,8 @@ class TextPairs(SizedDataset):
     Each block of lines gives one pair per epoch: it is divided after a random line.  With ``nsp``,
     half of the pairs then get lines of another document as their second text; with ``sop``, the
     texts of half of the pairs are swapped.  All random choices are made anew for every epoch and
-    depend only on the seed and the epoch.  If two texts do not fit together, texts longer than half
-    of the room are cut, the first text at its beginning and the second at its end.
+    depend only on the seed and the epoch.  If a pair is too long, a text that exceeds half
+    of the room is cut, the first text at its beginning and the second at its end.
 
     Attributes:
         sizes: (N,) tokens of each pair.
@@ -138,7 +138,7 @@ class TextPairs(SizedDataset):
         flag = f"--pairs {self.relation}"
         if self.relation == NEXT and documents < 2:
             raise UsageError(
-                f"{flag}: {name} has {documents} document, and random texts come from others; "
+                f"{flag}: {name} has {documents} document, but needs others for random texts; "
                 f"separate documents by blank lines, or give --pairs {ORDER}"
             )
         if not len(self.first):
@@ -182,8 +182,8 @@ class TextPairs(SizedDataset):
         """Draw lines of another document for every block.
 
         They are about as long as the text that they replace, so that the length of a pair does not
-        show whether it is random.  Where a block ends before its document does, they are
-        as long as fits.  A first line that does not fit is drawn again.
+        show whether it is random.  Where a block ends before its document does, as many lines are
+        taken as fit.  A first line that does not fit is drawn again.
         """
         text, document = self.text, self.text.document[self.first]
         bounds = text.bounds[document], text.bounds[document + 1]

@@ -90,5 +90,5 @@ def test_a_folder_has_both_sides_of_the_gap_and_two_candidates(corpus, tmp_path)
     read = candidate_ranking.CandidateRankingTask.setup_task(cfg).load_dataset
     assert len(read("valid")) == len((corpus / "valid").read_text().splitlines())
     (tmp_path / "input3").unlink()
-    with pytest.raises(SystemExit, match="valid lacks a second candidate for a text"):
+    with pytest.raises(SystemExit, match="valid needs the folders input0 to input3"):
         read("valid")

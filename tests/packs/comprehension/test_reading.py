@@ -209,7 +209,7 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     assert "wrong.json: question q0: " in refused.err and "with --leave-out-wrong" in refused.err
     said = posenc(*prepare, "--train", tmp_path / "wrong.json", "--leave-out-wrong").out
     assert "wrong.json: 17 questions" in said and "1 not at answer_start (left out)" in said
-    # without the classifier the span head has another size, and only the head starts untrained
+    # without the classifier, the span head has a different size; it alone starts untrained
     usual = [word for word in usual if word not in ("--position-encoding", "rotary")]
     result = train(prepared / "data", tmp_path / "tuned", *usual, "--finetune-from-model", best)
     assert "left out token_heads.span_head.weight, whose size differs" in result.out

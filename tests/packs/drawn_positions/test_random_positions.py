@@ -70,7 +70,7 @@ def test_padded_texts_have_the_first_of_a_sample_and_an_untied_cls_position_0(na
 @pytest.mark.parametrize("name", ["sinusoidal", "learned+t5", "learned+transformer_xl"])
 @torch.no_grad()
 def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch):
-    """SHAPE: the added position vectors are shifted, and terms of distances do not change."""
+    """SHAPE: position vectors added to embeddings are shifted; terms of distances do not change."""
     flags = ("--random-positions", "40", "--position-sampler", "shift")
     model, plain = tiny(name, *flags), tiny(name)
     plain.load_state_dict(model.state_dict())
@@ -88,7 +88,7 @@ def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch)
 @torch.no_grad()
 @pytest.mark.parametrize("name", [*TAKERS, *IN_UNITS, "local:alibi"])
 def test_every_encoding_with_positions_learns_them(name):
-    """Training draws new positions for every batch; evaluation equals the model without flags."""
+    """Training draws new positions for every batch; evaluation is as without the flag."""
     plain, model = tiny(name), tiny(name, "--random-positions", "1000")
     model.load_state_dict(plain.state_dict())
     for parameter in plain.parameters():  # some are initialised with zeros

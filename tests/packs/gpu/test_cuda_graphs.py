@@ -87,7 +87,7 @@ def test_a_search_finds_the_same(name, device, room, monkeypatch):
 
 
 class Called(TorchDispatchMode):
-    """Notes operations with shapes, numbers, and addresses of tensors from before this mode."""
+    """Notes each operation with shapes, numbers, and addresses of tensors made before this mode."""
 
     def __init__(self):
         super().__init__()
@@ -125,7 +125,7 @@ def test_every_step_is_the_same_operations_at_the_same_places(name, monkeypatch)
         with Called() as found:
             replay(recording, decoder)
         calls.append(found.calls)
-        if len(calls) == 2:  # the order is applied once
+        if len(calls) == 2:  # replay once more, to count, without reordering again
             recording.order.copy_(recording.rows)
             counts = count(lambda: replay(recording, decoder), decoder.parameters())
             assert not counts.waits and not counts.copies

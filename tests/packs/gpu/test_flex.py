@@ -50,7 +50,7 @@ def pair_of_models(*flags):
 @needs_flex
 @torch.no_grad()
 def test_keys_may_be_others_than_the_queries(on_cpu):
-    """The model has a mask decoder, and its parameters are far from 0."""
+    """The queries and keys of a mask decoder differ; all parameters are moved away from 0."""
     flags = ["--encoder-attention-heads", "2", "--mask-decoder-layers", "2"]
     ours = masked_language_models.tiny("alibi", *flags, "--attention-backend", "flex")
     dense = masked_language_models.tiny("alibi", *flags)

@@ -142,7 +142,7 @@ def test_states_of_all_stages_are_those_of_transformers():
     state = from_transformers(reference["state_dict"], [1, 2, 1], 1)
     missing, unexpected = encoder.load_state_dict(state, strict=False)
     assert not unexpected and all(name == "version" for name in missing)
-    encoder.padding_idx = -1  # its texts have no padding
+    encoder.padding_idx = -1  # the reference's texts have no padding
     found = encoder(reference["inputs"]["tokens"], return_all_hiddens=True)
     outputs = reference["outputs"]
     for number in range(5):

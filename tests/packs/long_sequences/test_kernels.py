@@ -95,7 +95,7 @@ def test_shared_projections_and_longer_sequences():
     for sharing in SHARING:
         model = masked_lm("none", *LINFORMER, "--linformer-sharing", sharing)
         counts[sharing] = sum(p.numel() for p in model.parameters())
-    one = 5 * 64  # of a model with two layers and four heads
+    one = 5 * 64  # entries of a projection; the model has 2 layers and 4 heads
     more = [(2 * 2 * 4 - 1) * one, (2 * 2 - 1) * one, (2 - 1) * one, 0]
     assert [counts[name] - counts["layerwise"] for name in SHARING] == more
     with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):

@@ -68,7 +68,7 @@ def sets_by_hand(layer, x, real):
 
 
 def reformer(layer, x, real, causal):
-    """Attention to the union of the tokens of all rounds."""
+    """Attention of each token to the tokens that it can attend to in any round."""
     turn, out = turns(layer, len(x)), torch.zeros_like(x)
     q, v = layer.q_proj(x).view(-1, H, D), layer.v_proj(x).view(-1, H, D)
     scale = 1.0 if layer.encoding.options.reformer_released else D**-0.5

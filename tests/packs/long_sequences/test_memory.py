@@ -142,7 +142,7 @@ def test_states_of_segments_are_those_of_transformers():
         from_transformers(reference["state_dict"]), strict=False
     )
     assert not unexpected and set(missing) <= {"version", "output_projection.weight"}
-    model.decoder.padding_idx = -1  # its texts have no padding
+    model.decoder.padding_idx = -1  # the reference's texts have no padding
     memory = []
     for key, tokens in reference["inputs"].items():
         states, extra = model(tokens, memory=memory, features_only=True)

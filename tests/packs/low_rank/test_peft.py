@@ -1,6 +1,6 @@
-"""Export of low-rank matrices as PEFT adapters, and import: names, outputs, and refusals.
+"""Export and import of low-rank matrices as PEFT adapters: names, outputs, and refusals.
 
-Outputs are compared with W + (α / r) B A by hand and, if it is installed, with PEFT.
+Outputs are compared with W + (α / r) B A by hand and, where PEFT is installed, with PEFT's.
 """
 
 import json
@@ -25,7 +25,7 @@ QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
 
 
-#: By row of support.expressed, the projections to adapt.
+#: Maps rows of support.expressed to the projections to adapt.
 ADAPTED = {
     **{"llama": QV, "grouped": _LLAMA, "share": QV, "neox": "k_proj,q_proj,v_proj,out_proj,fc1"},
     **{"bloom": "k_proj,fc2", "gpt2": "v_proj,out_proj,fc1,fc2", "roberta": "q_proj,fc2"},
@@ -67,7 +67,7 @@ def our_logits(path):
 
 @torch.no_grad()
 def their_logits(model):
-    """Logits for these tokens of a model of transformers or PEFT with fairseq's symbol numbers."""
+    """The logits for the same tokens of an exported model, run by transformers or PEFT."""
     tokens = _tokens()
     more = {"decoder_input_ids": tokens.flip(0)} if model.config.is_encoder_decoder else {}
     return model.eval()(input_ids=tokens, **more).logits
@@ -111,7 +111,7 @@ def apply_by_hand(model, folder):
 
 @pytest.fixture(scope="module")
 def exported(transformers, tmp_path_factory):
-    """A function of a name in ADAPTED that returns a folder with ours/, base/ and adapter/."""
+    """A function that maps a name in ADAPTED to a folder with ours/, base/ and adapter/."""
     made = {}
 
     def get(name):
@@ -200,7 +200,7 @@ def test_what_an_adapter_cannot_hold_is_refused(exported, tmp_path):
 
     refused([f"{adapted}: holds low-rank", str(whole), "--peft-base"], adapted, peft_base=None)
     refused(["no such folder"], adapted, peft_base=tmp_path / "no")
-    words = ["num_key_value_heads is 2 in it and 4 in the base", "exported in the same format"]
+    words = ["num_key_value_heads is 2, but 4 in the base", "exported in the same format"]
     refused(words, adapted, peft_base=other)
     refused(["lm_head.weight differs from the base"], adapted, peft_base=changed)
     refused(["--about x: has no effect on an adapter"], adapted, "--about", "x")

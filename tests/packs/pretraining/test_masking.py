@@ -47,7 +47,7 @@ def test_a_dictionary_of_words_or_numbers_marks_none():
     for symbols in ("a b c".split(), [str(n) for n in range(99)], []):
         assert marked_words(dictionary_of(symbols)) is None
     many = [f"w{number}" for number in range(300)]
-    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one of 300 is an ordinary word
+    assert marked_words(dictionary_of([*many, "##hash"])) is None  # one ## in 300 is no mark
 
 
 def test_the_longest_phrase_of_whole_words_is_joined():
@@ -85,7 +85,7 @@ def test_lengths_of_spans_are_geometric_up_to_ten_and_the_share_is_exact():
         spans = sorted(choose(maskable, 0.15, draw))
         lengths += [b - a for a, b in spans]
         masked.append(sum(b - a for a, b in spans))
-        assert spans[0][0] > 0 and spans[-1][1] < units  # between two units
+        assert spans[0][0] > 0 and spans[-1][1] < units  # with a unit before and after
         assert all(before < after for (_, before), (after, _) in zip(spans, spans[1:]))
     counts = np.bincount(lengths, minlength=11)[1:]
     assert len(counts) == LONGEST
@@ -140,7 +140,7 @@ def test_words_and_phrases_are_masked_whole_and_special_tokens_never(masking, da
         special = np.isin(original, (CLS, END))
         assert not (asked & special).any() and (target[asked] == original[asked]).all()
         assert (source == original)[~asked].all()
-        assert ((source > 3) | special).all()  # no special token replaces another
+        assert ((source > 3) | special).all()  # no token becomes a special one
         inside = ~begins[original[1:]] & ~special[:-1]
         assert (asked[1:] == asked[:-1])[inside].all()  # no word is cut
         if masking == "phrases":
