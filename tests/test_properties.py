@@ -224,7 +224,7 @@ def test_what_is_saved_and_loaded_or_copied_is_the_same_and_independent(name, tm
 
 @functools.lru_cache(maxsize=1)  # the tests of an encoding's dtypes run in succession
 def _long_text(name, length):
-    """A one-layer encoder, a function that runs one on a long text, and its float32 output.
+    """A one-layer encoder, a function from an encoder to its outputs, and the float32 outputs.
 
     If only decoders can have the encoding, a decoder without a source replaces the encoder.
     """

@@ -3,7 +3,7 @@
     python check.py texts FILE...             each file is UTF-8, not compressed, not empty
     python check.py pairs SOURCE TARGET       the same, and the files have equally many lines
     python check.py lengths MOST FILE...      no line has more than MOST tokens
-    python check.py vocabulary DICT FILE...   DICT, a dict.txt, has most tokens of the files
+    python check.py vocabulary DICT FILE...   DICT, a dict.txt, has 95 % of each file's tokens
 
 The first fault is reported with its file and line, and the exit status is 1.
 """

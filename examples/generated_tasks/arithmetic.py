@@ -76,7 +76,7 @@ def multiplication(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     symbols=(*DIGITS, TIMES, EQUALS),
 )
 def multiplication_reversed(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A number times a digit and their product, each with its last digit first."""
+    """A number and a digit to multiply, and their product; all with their last digit first."""
     one, two = _number(length, random), random.randrange(10)
     return _reversed(one, TIMES, two, EQUALS), _reversed(one * two)
 

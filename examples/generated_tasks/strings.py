@@ -74,7 +74,7 @@ def reverse(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     symbols=DIGITS,
 )
 def sort(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Random digits, and the same in order.  Delétang et al. use five different digits."""
+    """Random digits, and the same digits sorted.  Delétang et al. use five different digits."""
     string = random.choices(DIGITS, k=length)
     return string, sorted(string)
 

@@ -176,7 +176,7 @@ def measure(run: Run, args: Namespace) -> Measurement:
 
 
 def curves_of(measurements: Sequence[Measurement]) -> Dict[str, Dict[int, List[float]]]:
-    """For each name and each length that all its runs read, the perplexities of these runs."""
+    """Perplexities by name, and by each length at which all runs of the name were evaluated."""
     runs: Dict[str, List[Measurement]] = {}
     for each in measurements:
         runs.setdefault(each.run.name, []).append(each)

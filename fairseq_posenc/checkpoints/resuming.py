@@ -1,8 +1,8 @@
 """Training from a checkpoint: checks of its settings and state, and the training length.
 
-A model without a table of positions can be trained in stages of different lengths (RoFormer
-Table 4: 512, 1536, 256, 128, 1536, 512).  Its training length is that of the longest stage, even if
-the last stage was shorter.
+A model without a table of positions can be trained in stages with different sequence lengths
+(RoFormer Table 4: 512, 1536, 256, 128, 1536, 512).  Its training length is the longest of these,
+even if the last stage had shorter sequences.
 """
 
 import logging

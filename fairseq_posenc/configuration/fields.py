@@ -49,7 +49,7 @@ Field = Tuple[str, Any, Any]
 
 # fairseq reads these as comma-separated text, whatever type it declares
 _AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
-# under hydra, fairseq's trainer compares these with a number before the model completes them
+# under hydra, fairseq's trainer compares these with a number before the model sets their defaults
 _NEVER_NONE = ("base_layers",)
 
 

@@ -75,7 +75,7 @@ def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """The rows for distances -(S - 1) … T - 1, of *vectors* (…, 2n + 1, D) for -n … n."""
+    """*vectors* (…, 2n + 1, D) for distances -n … n, cut to distances -(S - 1) … T - 1."""
     first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
     return vectors[..., first : first + key_length + query_length - 1, :]
 

@@ -23,9 +23,9 @@ the length would mix frequencies in the cache of a decoder):
 temperature of their released code; ``llama3`` from Llama 3.1, arXiv 2407.21783; ``longrope`` from
 Ding et al., arXiv 2402.13753, for all positions (the paper can leave the first n̂ unscaled), with
 the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn``, the ramp
-of γ is linear in the index i of the pair, and starts and ends at whole pairs; in
-``yarn_untruncated``, it starts and ends exactly at 32 rotations and at one.  In ``llama3``, the
-ramp is linear in the number of rotations, from 4 to 1, and there is no temperature.
+of γ is linear in the index i of the pair, and its ends are rounded to integers; in
+``yarn_untruncated``, it goes from exactly 32 rotations to exactly 1.  In ``llama3``, the ramp is
+linear in the number of rotations, from 4 to 1, and there is no temperature.
 """
 
 import logging

@@ -80,7 +80,7 @@ def adapter_in(wanted: Wanted, holds: Callable[[Adapter], bool]) -> Optional[Ada
     """The kind of the adapter at the path of *wanted*, or None for a whole model.
 
     Args:
-        holds: whether this path is an adapter of the given kind.
+        holds: tells whether the path of *wanted* has an adapter of a kind.
 
     Raises:
         UsageError: the path is a whole model, but the request has flags for adapters.

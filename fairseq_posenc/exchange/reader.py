@@ -118,7 +118,7 @@ class Config(NamedTuple):
         return value
 
     def one_of(self, key: str, default: Value, known: Iterable[Value], why: str = "") -> Value:
-        """The entry *key*, if it is one of *known*; if not, *why* is added to the message."""
+        """The value of *key*; one that is not *known* is refused, with the reason *why* if any."""
         value = self.get(key, default)
         if value not in known:
             names = ", ".join(map(str, known)) + (why and f"; {why}")

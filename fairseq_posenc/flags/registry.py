@@ -129,7 +129,7 @@ class ClassRegistry(Registry[Registered]):
     def register(
         self, name: str, *, paper: str, summary: str, flags: Optional[type] = None
     ) -> Callable[[Thing], Thing]:
-        """Class decorator that registers a class, with the fields of :class:`Registered`."""
+        """Class decorator that registers a class; arguments as in :class:`Registered`."""
 
         def add(thing: Thing) -> Thing:
             self.add(name, Registered(name, paper, summary, thing, flags))

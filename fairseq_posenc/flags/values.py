@@ -52,7 +52,8 @@ def check_values(args: Namespace) -> None:
     left, drawn = option(args, "leave_unmasked_prob"), option(args, "random_token_prob")
     if masked and left and drawn and left + drawn > 1:
         raise UsageError(
-            f"--leave-unmasked-prob {left}: plus --random-token-prob {drawn} exceeds 1; lower one"
+            f"--leave-unmasked-prob {left}: with --random-token-prob {drawn} exceeds 1; lower "
+            "one of the two"
         )
     _check_literals(args)
     _check_search(args)

@@ -140,8 +140,8 @@ class FirstBatches:
 def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a task's step: masked language models also get inputs made from the unmasked tokens.
 
-    Masking can remove a separator or insert one.  Therefore models of pairs get segment labels (all
-    0 in blocks of running text), and models that read separators get the tokens before masking.
+    Masking can remove a separator or insert one.  Therefore models of text pairs also get segment
+    labels (all 0 in blocks of running text), and models that use separators the unmasked tokens.
     """
 
     def wrapper(

@@ -144,8 +144,8 @@ def _complete_multilingual(cfg: Options, family: Family, preset: Preset, setting
     for name in (f"{side}_layers_to_keep" for side in SIDES):
         if option(cfg, name):
             raise UsageError(
-                f"{flag_of(name)} {option(cfg, name)}: fairseq leaves no layers out of checkpoints "
-                "of --task multilingual_translation; drop it"
+                f"{flag_of(name)} {option(cfg, name)}: fairseq cannot leave out layers of a model "
+                "of --task multilingual_translation; drop the flag"
             )
 
 

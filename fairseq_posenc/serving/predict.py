@@ -39,7 +39,7 @@ def common_head(folders: Sequence[ModelFolder]) -> Head:
 
 
 def places_of(columns: str, names: Optional[List[str]]) -> List[int]:
-    """Indices, from 0, of the *columns*: a comma-separated list of numbers from 1 or of *names*."""
+    """Zero-based indices of *columns*, separated by commas: one-based numbers, or *names*."""
     places = []
     for column in columns.split(","):
         if names and column in names:

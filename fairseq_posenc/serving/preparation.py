@@ -74,7 +74,7 @@ class Preparation:
 
 
 def _moses_words(lang: str, dash_splits: bool) -> Split:
-    """A function that normalises punctuation and splits words by Moses' rules.
+    """A function that normalises punctuation and splits a line into words, as Moses does.
 
     Before that, each character of Unicode's C categories (control, format, private use) becomes a
     space, and then each run of white space becomes a single space.

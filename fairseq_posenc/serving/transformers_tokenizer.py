@@ -241,7 +241,7 @@ class Tokenizer(NamedTuple):
 
 
 def load(folder: str) -> Tokenizer:
-    """The tokenizer in a folder, or a UsageError that says what the folder lacks."""
+    """The tokenizer in a folder; raises a UsageError that says what the folder lacks."""
     files = find_files(folder)
     names = files.special()
     # tokenizer.json cannot describe jieba, and has a different rule in its place

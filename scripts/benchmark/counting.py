@@ -77,7 +77,7 @@ class Counts:
         return Counter({x: n for x, n in self.operations.items() if x not in NO_KERNEL})
 
     def kernels_of_attention(self, capability):
-        """How often a GPU would choose each kernel, or none for each reason.
+        """How often a GPU would choose each fused kernel and, for each reason, none.
 
         Args:
             capability: compute capability of the GPU times ten, such as 70 for V100.

@@ -43,7 +43,7 @@ def own(tmp_path_factory):
 
 @contextlib.contextmanager
 def registries_as_before():
-    """Remove everything that the block registers when the block ends."""
+    """When the block ends, remove everything that it registered."""
     registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, HEADS, NORMS, models.ARCH_MODEL_REGISTRY]
     registries += [models.ARCH_MODEL_NAME_REGISTRY, models.ARCH_CONFIG_REGISTRY]
     registries += [family.presets for family in FAMILIES.values()]

@@ -50,7 +50,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums:
-    """Sums over keys, from features *k* (B, H, S, M), 0 at hidden keys, and *v* (B, H, S, D).
+    """Sums over keys; features *k* (B, H, S, M) are 0 for masked keys; values *v* (B, H, S, D).
 
     A query with the features of one of two keys attends to that key alone:
 

@@ -205,7 +205,7 @@ def read_embeddings(
     if gain is not None and not bool((gain == 1).all()):
         reader.scale_columns(gain, [name])
         if tied:
-            notes.append("the output is not tied here, because it includes the last norm's gain")
+            notes.append("the output projection, multiplied by the last gain, is untied")
     one = torch.equal(last, reader.parameters[name])
     said = {
         "untie_weights_roberta": not one,

@@ -1,4 +1,4 @@
-"""Conversion between config.json of a class of transformers and our settings and labels.
+"""Conversion between config.json of a model class in transformers and our settings and labels.
 
 The table of a class lists the settings that the class can represent.  Every other setting that
 changes the outputs of a model must have its default.

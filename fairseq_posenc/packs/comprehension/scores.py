@@ -186,7 +186,7 @@ def scores(
 def check_values(
     path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
 ) -> None:
-    """Refuse unknown ids, and values that are not texts (with *numbers*: not finite numbers).
+    """Refuse unknown ids, and values that are not texts or, if *numbers* is True, finite numbers.
 
     *path* is the file of the *values*, *questions* is the file of the *known* ids.
     """

@@ -126,7 +126,9 @@ class SpanPredictionTask(MaskedLMTask):
         texts = read_split(self.cfg.data, split)
         if self.answerability == "none" and any(q.answers == [] for q in texts.questions):
             logger.warning(
-                "%s: some questions lack answers; --answerability none always predicts one", split
+                "%s: some questions have no answer, but with --answerability none the model always "
+                "predicts an answer",
+                split,
             )
         dataset = self.windows_of(texts, os.path.join(self.cfg.data, split))
         logger.info(

@@ -142,7 +142,7 @@ class Recording:
     def take(self, caches: Caches) -> None:
         """Copy the caches of a batch.
 
-        The memory after their tokens has to be 0, because some encodings sum over all keys.
+        Unused memory after the cached tokens has to be 0, because some encodings sum over all keys.
         """
         for x in self._parts():
             x.zero_()

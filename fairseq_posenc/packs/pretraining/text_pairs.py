@@ -56,7 +56,7 @@ class Documents:
     def draw_elsewhere(
         self, draw: np.random.Generator, begin: np.ndarray, end: np.ndarray
     ) -> np.ndarray:
-        """Draw random lines (N,), each outside its range *begin* (N,) to *end* (N,), exclusive."""
+        """Draw random lines (N,), each before its *begin* (N,), or at or after its *end* (N,)."""
         first = draw.integers(0, len(self.numbers) - (end - begin))
         return first + np.where(first >= begin, end - begin, 0)
 

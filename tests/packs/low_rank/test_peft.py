@@ -1,6 +1,6 @@
 """Export and import of low-rank matrices as PEFT adapters: names, outputs, and refusals.
 
-Outputs are compared with W + (α / r) B A by hand and, where PEFT is installed, with PEFT's.
+Outputs are compared with those of weights W + (α / r) B A and, if PEFT is installed, with PEFT's.
 """
 
 import json
