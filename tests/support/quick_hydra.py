@@ -1,41 +1,61 @@
-"""Speeds up Hydra: configurations for equal choices of task, model and so on are composed once.
+"""Speeds up Hydra: configurations are composed once, and only what differs is set anew.
 
 For every command, fairseq passes 300 to 350 settings to Hydra, nearly all with default values, and
 a few choices of task, model and so on, which are often the same.  Hydra 1.0, which official fairseq
 uses, has different internals and is left unchanged.
 """
 
+import contextlib
 import copy
 import functools
-from typing import Any, Tuple
+from pathlib import Path
+from typing import Any
 
 from fairseq.dataclass import utils
+from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 
-@functools.lru_cache(maxsize=None)  # at most once
 def remember() -> None:
-    """Make Hydra compose the configuration of equal choices once, and parse equal settings once."""
+    """Make Hydra start from the configuration of earlier equal choices, and its settings."""
     apply = getattr(ConfigLoaderImpl, "_apply_overrides_to_config", None)
-    if apply is None:
+    if apply is None or utils.compose.__name__ == "composed":  # Hydra 1.0, or called before
         return
-    compose, store, known = utils.compose, ConfigStore.store, {}  # type: Any, Any, Dict[Any, Any]
+    compose, store = utils.compose, ConfigStore.store  # type: Any, Any
     parse = functools.lru_cache(maxsize=None)(OverridesParser.create().parse_override)
+    folder = str(Path(utils.__file__).resolve().parents[1] / "config")
+
+    def update(cfg: Any, settings: Any) -> Any:
+        apply([copy.copy(parse(text)) for text in settings], cfg)
+        return cfg
+
+    @functools.lru_cache(maxsize=None)
+    def chosen(name: str, choices: Any) -> Any:
+        with initialize_config_dir(config_dir=folder):
+            return compose(name, overrides=list(choices), strict=True)
+
+    first = {}  # type: Any
 
     def composed(name: str, overrides: Any, strict: bool) -> Any:
-        choices: Tuple[str, ...] = tuple(x for x in overrides if "." not in x.partition("=")[0])
-        if choices not in known:
-            known[choices] = compose(name, overrides=list(choices), strict=True)
-        cfg = copy.deepcopy(known[choices])
-        apply([copy.copy(parse(text)) for text in overrides if text not in choices], cfg)
+        choices = tuple(text for text in overrides if "." not in text.partition("=")[0])
+        settings = [text for text in overrides if text not in choices]
+        # a dictionary does not replace an earlier one, but is merged with it
+        plain = {text: text.partition("=")[0] for text in settings if "{" not in text}
+        key = (name, choices, frozenset(plain.values()))
+        if key not in first:
+            first[key] = update(copy.deepcopy(chosen(name, choices)), plain), set(plain)
+        cfg, known = first[key]
+        cfg = update(copy.deepcopy(cfg), [text for text in settings if text not in known])
         OmegaConf.set_struct(cfg, strict)
         return cfg
 
     def stored(*args: Any, **named: Any) -> None:
-        known.clear()
+        chosen.cache_clear()
+        first.clear()
         store(*args, **named)
 
+    utils.initialize = lambda **_: contextlib.nullcontext()  # searches the stack for its caller
     utils.compose, ConfigStore.store = composed, stored
