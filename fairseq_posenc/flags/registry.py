@@ -61,10 +61,13 @@ def tell() -> None:
 @contextlib.contextmanager
 def telling_once() -> Iterator[None]:
     """Declare the families' flags once, at the end of the context, for all registrations in it."""
-    told, listeners[:] = listeners[:], []
+    told = listeners[:]
+    changes: List[None] = []
+    listeners[:] = [lambda: changes.append(None)]
     yield
     listeners[:] = told
-    tell()
+    if changes:
+        tell()
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
