@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Dict, List, Tuple
 
-# The target's file and its line, counted from 0; the source word and its translation (it:sie);
-# how many sentences before this line the deciding word stands; and the wrong translations.
+# The file of the target text, the zero-based number of its line, the source word with its
+# translation (it:sie), the distance in sentences back to the deciding word, wrong translations.
 Choice = Tuple[str, int, str, int, List[str]]
 
 

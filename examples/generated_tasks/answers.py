@@ -92,7 +92,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         return loss, len(expected), output
 
     def _written(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
-        """What an autoregressive model predicts for the answers, including ``</s>``."""
+        """The predictions of an autoregressive model for the answers, including ``</s>``."""
         targets = sample["target"]
         asked = targets.ne(self.padding_idx)
         if "prev_output_tokens" not in sample["net_input"]:
@@ -101,7 +101,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         return _Predicted(log_probs[asked], targets, asked)
 
     def _masked(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
-        """What a masked language model predicts for the answers, all of whose tokens are masked."""
+        """The predictions of a masked language model for answers whose tokens are all masked."""
         given, hidden = sample["net_input"]["src_tokens"], sample["target"]
         tokens = torch.where(hidden.eq(self.padding_idx), given, hidden)  # undo fairseq's masks
         asked = self._after(tokens) & tokens.ne(self.padding_idx) & tokens.ne(self.end)
@@ -110,7 +110,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         return _Predicted(F.log_softmax(logits.float(), dim=-1), tokens, asked)
 
     def _after(self, tokens: Tensor) -> Tensor:
-        """Whether each token (B, T) comes after the symbol ``<answer>``."""
+        """A mask (B, T), True for tokens after the symbol ``<answer>``."""
         begins = tokens.eq(self.answer)
         return begins.cumsum(dim=1).gt(0) & ~begins
 

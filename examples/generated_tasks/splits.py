@@ -112,6 +112,6 @@ def _without(
 
 
 def _share(number: int, lengths: Sequence[int], length: int) -> int:
-    """How many of *number* samples get *length*; counts of lengths differ by one at most."""
+    """The number of samples, of *number* in all, with *length*; counts differ by at most one."""
     place = sorted(lengths).index(length)
     return number * (place + 1) // len(lengths) - number * place // len(lengths)

@@ -26,7 +26,7 @@ CLUE_FLAGS = ("--pooler-dropout", "0.1", "--adam-eps", "1e-8")
 
 
 class Task(NamedTuple):
-    """How the files of a task are read, and how a model is trained on the task."""
+    """Settings of a task: the format of its files, and the training of a model."""
 
     text: Tuple[str, ...]  # the column of the sentence, or of each sentence
     label: str = "label"

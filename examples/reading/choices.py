@@ -147,7 +147,7 @@ def questions(path: Path) -> Iterator[Tuple[str, Any]]:
 
 
 class Task(NamedTuple):
-    """How entries are read, the files of each split, and the maximum number of choices."""
+    """A task: functions that read entries, the files of the splits, the maximum of choices."""
 
     entries: Callable[[Path], Iterator[Tuple[str, Any]]]
     read: Callable[[Any, Any], Iterator[Record]]

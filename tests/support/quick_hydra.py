@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass import utils
-from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -24,6 +23,8 @@ def remember() -> None:
     apply = getattr(ConfigLoaderImpl, "_apply_overrides_to_config", None)
     if apply is None or utils.compose.__name__ == "composed":  # Hydra 1.0, or called before
         return
+    from hydra import initialize_config_dir  # Hydra 1.0 lacks it
+
     compose, store = utils.compose, ConfigStore.store  # type: Any, Any
     parse = functools.lru_cache(maxsize=None)(OverridesParser.create().parse_override)
     folder = str(Path(utils.__file__).resolve().parents[1] / "config")

@@ -48,7 +48,7 @@ def shortcomings(study: Study) -> List[str]:
 
 
 def _unfinished(study: Study) -> List[str]:
-    """How far the loss fell from about three quarters of the updates to the end."""
+    """The decrease of the loss from about three quarters of the updates to the end."""
     falls: Dict[str, float] = {}
     place = (0, 0)
     for name in study.systems:
