@@ -19,7 +19,6 @@ from support.helpers import (
     LAYERS,
     OTHER_LAYERS,
     PAD,
-    assert_causal,
     build,
     causal_only,
     decode_in_steps,
@@ -142,14 +141,6 @@ def test_padding_on_either_side_changes_nothing(name):
         padded, _ = model(torch.cat((others, row)), None, torch.cat((other_targets, out_row)))
         real = padded[-1, :-2] if left else padded[-1, 2:]
         torch.testing.assert_close(real, alone[0], atol=1e-5, rtol=0)
-
-
-@every_encoding
-@no_grad
-def test_later_target_tokens_are_invisible(name):
-    model, source, target = model_and_texts(name)
-    other = sentences(B, T, seed=9)
-    assert_causal(lambda target: model(source, None, target)[0], target, other, [5])
 
 
 @every_encoding

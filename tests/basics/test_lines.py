@@ -54,16 +54,9 @@ def test_half_of_a_character_in_json_is_named_with_what_stands_before(tmp_path):
     assert read_json_object(str(path), str(path)) == {"a": "\U0001f600 \\ud83d"}
 
 
-# --- the progress of long work
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_a_bar_counts_on_a_terminal(monkeypatch):
-    terminal = Terminal()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert list(bar("averaging", "abc", unit=" files")) == ["a", "b", "c"]
     say_on_terminal("converting")

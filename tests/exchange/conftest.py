@@ -1,7 +1,6 @@
 """Fixtures for conversions: all tests share one model for each row of EXPRESSED."""
 
 import contextlib
-import functools
 import io
 import json
 from importlib import import_module
@@ -22,22 +21,26 @@ def out(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory):
+def made(once):
     """A function that maps a row's name to its checkpoint and its verified export."""
     pytest.importorskip("safetensors", reason="the weights are written with it")
 
-    @functools.lru_cache(maxsize=None)
     def get(name):
-        folder, row = tmp_path_factory.mktemp("classes"), EXPRESSED[name]
-        path, theirs = checkpoint_of(folder / "ours", name), folder / "theirs"
+        row = EXPRESSED[name]
         first = [*table_of(row.target).architectures][0]
         known = find_spec("transformers") and hasattr(import_module("transformers"), first)
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            convert("export", row.target, path, theirs, *["--verify"] * bool(known))
-        (architecture,) = json.loads((theirs / "config.json").read_text())["architectures"]
-        if known:
-            line = f"largest difference from {architecture} of transformers: "
-            assert float(printed.getvalue().split(line)[1].split()[0]) < 3e-5
+
+        def fill(folder):
+            path, theirs = checkpoint_of(folder / "ours", name), folder / "theirs"
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                convert("export", row.target, path, theirs, *["--verify"] * bool(known))
+            (architecture,) = json.loads((theirs / "config.json").read_text())["architectures"]
+            if known:
+                line = f"largest difference from {architecture} of transformers: "
+                assert float(printed.getvalue().split(line)[1].split()[0]) < 3e-5
+
+        folder = once(f"exported-{name}", fill)
+        path, theirs = folder / "ours" / "checkpoint.pt", folder / "theirs"
         return SimpleNamespace(row=row, path=path, theirs=theirs, known=known)
 
     return get

@@ -217,18 +217,6 @@ def through_a_cache(layer, x, steps, padding=None):
     return torch.cat(outputs, 1), state
 
 
-def assert_causal(run, x, other, places):
-    """Assert that outputs before each place stay equal if *other* replaces x from there on.
-
-    Args: x and other (B, T, ...); run maps such a tensor to outputs (B, T, ...).
-    """
-    before = run(x)
-    for place in places:
-        after = run(torch.cat((x[:, :place], other[:, place:]), dim=1))
-        assert torch.equal(before[:, :place], after[:, :place])
-        assert not torch.equal(before[:, place], after[:, place])
-
-
 @torch.no_grad()
 def last_token(model, source, target):
     """A function that decodes the last token of *target*; earlier tokens are in its cache."""

@@ -8,14 +8,32 @@ uses, has different internals and is left unchanged.
 import contextlib
 import copy
 import functools
+import io
+import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from fairseq.dataclass import utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+
+
+def copier(cfg: Any) -> Callable[[], Any]:
+    """A function that returns copies of a configuration, ten times as fast as ``copy.deepcopy``."""
+    kept = []  # classes, because fairseq's enumerations cannot be imported by their names
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, -1)
+    pickler.persistent_id = lambda x: kept.append(x) or len(kept) if isinstance(x, type) else None
+    pickler.dump(cfg)
+
+    def copied() -> Any:
+        unpickler = pickle.Unpickler(io.BytesIO(file.getvalue()))
+        unpickler.persistent_load = lambda number: kept[number - 1]
+        return unpickler.load()
+
+    return copied
 
 
 def remember() -> None:
@@ -36,9 +54,9 @@ def remember() -> None:
     @functools.lru_cache(maxsize=None)
     def chosen(name: str, choices: Any) -> Any:
         with initialize_config_dir(config_dir=folder):
-            return compose(name, overrides=list(choices), strict=True)
+            return copier(compose(name, overrides=list(choices), strict=True))
 
-    first = {}  # type: Any
+    first, created = {}, {}  # type: Any, Any
 
     def composed(name: str, overrides: Any, strict: bool) -> Any:
         choices = tuple(text for text in overrides if "." not in text.partition("=")[0])
@@ -47,11 +65,27 @@ def remember() -> None:
         plain = {text: text.partition("=")[0] for text in settings if "{" not in text}
         key = (name, choices, frozenset(plain.values()))
         if key not in first:
-            first[key] = update(copy.deepcopy(chosen(name, choices)), plain), set(plain)
-        cfg, known = first[key]
-        cfg = update(copy.deepcopy(cfg), [text for text in settings if text not in known])
+            first[key] = copier(update(chosen(name, choices)(), plain)), set(plain)
+        copied, known = first[key]
+        cfg = update(copied(), [text for text in settings if text not in known])
         OmegaConf.set_struct(cfg, strict)
         return cfg
+
+    class Quick(OmegaConf):
+        @staticmethod
+        def create(content: Any) -> Any:
+            """The configuration that OmegaConf creates from the groups of settings in *content*."""
+            groups = {g: x if isinstance(x, dict) and x else {"": [x]} for g, x in content.items()}
+            flat = {(group, name): x for group in groups for name, x in groups[group].items()}
+            key = tuple((at, isinstance(x, (list, dict)) and repr(x)) for at, x in flat.items())
+            if key not in created:
+                created[key] = copier(OmegaConf.create(content)), flat
+            copied, before = created[key]
+            cfg = copied()
+            for (group, name), x in flat.items():
+                if repr(x) != repr(before[group, name]):  # 1 is not True
+                    cfg[group][name] = x
+            return cfg
 
     def stored(*args: Any, **named: Any) -> None:
         chosen.cache_clear()
@@ -59,4 +93,4 @@ def remember() -> None:
         store(*args, **named)
 
     utils.initialize = lambda **_: contextlib.nullcontext()  # searches the stack for its caller
-    utils.compose, ConfigStore.store = composed, stored
+    utils.compose, utils.OmegaConf, ConfigStore.store = composed, Quick, stored
