@@ -6,7 +6,7 @@ import re
 import tarfile
 from collections import defaultdict
 from decimal import ROUND_HALF_UP, Decimal
-from statistics import mean
+from statistics import mean, stdev
 
 import pytest
 from support.commands import ROOT
@@ -15,11 +15,7 @@ RESULTS = ROOT / "examples" / "study" / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CHOOSE = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
 LONGER = (ROOT / "docs" / "longer.md").read_text(encoding="utf-8")
-NAMES = {
-    "Transformer-XL": "transformer_xl",
-    "sinusoids": "sinusoidal",
-    "rotary with random positions": "rotary-random",
-}
+NAMES = {"Transformer-XL": "transformer_xl", "rotary with random positions": "rotary-random"}
 # Maps encodings in the page's table to names of systems in the studies' plans, where they differ.
 MULTI30K = {"tupe+t5": "tupe-r", "sinusoidal": "transformer"}
 MASKED_LM = {"tupe+t5": "tupe-r", "tupe": "tupe-a", "learned": "bert-a", "learned+t5": "bert-r"}
@@ -60,25 +56,6 @@ def rounded(values, digits):
     return str(number.quantize(Decimal(10) ** -digits, ROUND_HALF_UP))
 
 
-@pytest.fixture(scope="module")
-def language_models():
-    """The perplexities of all runs with a learning rate of 2e-3, by system."""
-    found, evaluated = defaultdict(list), steps("language_model", "evaluate")
-    for run, record in steps("language_model", "train").items():
-        if "--lr 2e-3 " in record["command"]:
-            perplexity = evaluated[run]["result"]["scores"]["perplexity"]
-            found[run.rsplit("-seed", 1)[0]].append(perplexity)
-    return found
-
-
-def said(row):
-    """The value of each system in a table row of README.md."""
-    (cells,) = re.findall(rf"^\| \[{row}\].*? \| (.*) \|$", README, re.MULTILINE)
-    cells = re.sub(r" \([^)]*\)", "", cells).split(", ")
-    pairs = [cell.rsplit(" ", 1) for cell in cells]
-    return {NAMES.get(name, name.lower()): value for name, value in pairs}
-
-
 def table(page, head):
     """The cells of each row of the table whose head begins with *head*."""
     (lines,) = re.findall(rf"^\| {head}.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
@@ -96,16 +73,28 @@ def test_readme_says_what_the_page_says():
     bleu = {name: rounded([float(cells[0])], 1) for name, cells in page.items() if cells[0]}
     named = "rotary {rotary}, stock {sinusoidal}, a learned table {learned}, no positions {none}]"
     assert named.format(**bleu) in README
-    assert {name for name in bleu if float(bleu[name]) > 32} == {
-        "tupe",
-        "tupe+t5",
-        "transformer_xl",
-    }
-    row = said("Language model")
-    assert len(row) == 12 and row == {name: page[name][2] for name in row}
+    best = {"tupe", "tupe+t5", "transformer_xl"}
+    assert {name for name in bleu if float(bleu[name]) > 32} == best
     tasks = {system_of(name): cell for name, cell, *_ in table(CHOOSE, r"\| 10 and 12 sym")}
-    row = said("Generated tasks")
-    assert row == {name: tasks[name] for name in row}
+    (cells,) = re.findall(r"^\| \[Generated tasks\].*? \| (.*) \|$", README, re.MULTILINE)
+    for cell in re.sub(r" \([^)]*\)", "", cells).split(", "):
+        name, value = cell.rsplit(" ", 1)
+        assert value == tasks[NAMES.get(name, name.lower())]
+
+
+def test_language_models():
+    t = pytest.importorskip("scipy.stats").t
+    tests = rows(RESULTS / "language_model_long" / "differences.csv")
+    assert all(float(row["p_holm"]) < 0.05 for row in tests if row["measure"] == "loss_test")
+    head = re.search(r"^\| perplexity \| (.*) \|$", CHOOSE, re.MULTILINE)[1].split(" | ")
+    runs = scores("language_model_long", "word_perplexity_test")
+    for label, cell in zip(head, table(CHOOSE, "perplexity")[0][1:]):
+        values = list(runs.pop(NAMES.get(label, label.lower())).values())
+        half = t.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+        ends = (rounded([mean(values) + sign * half], 0) for sign in (-1, 1))
+        assert cell == "{} ({}–{})".format(rounded(values, 0), *ends)
+        assert f"{label} {cell}" in README
+    assert not runs
 
 
 def test_masked_language_models():
@@ -139,12 +128,17 @@ def test_masked_language_models():
     assert re.search(said.format(**losses), page)
 
 
-def test_the_table_of_encodings(language_models):
+def test_the_table_of_encodings():
+    perplexities, evaluated = defaultdict(list), steps("language_model", "evaluate")
+    for run, record in steps("language_model", "train").items():
+        if "--lr 2e-3 " in record["command"]:
+            perplexity = evaluated[run]["result"]["scores"]["perplexity"]
+            perplexities[run.rsplit("-seed", 1)[0]].append(perplexity)
     read = scores("language_model", "perplexity_128"), scores("language_model", "perplexity_1024")
     columns = [
         (scores("multi30k", "bleu"), MULTI30K, 2),
         (scores("masked_lm", "loss"), MASKED_LM, 3),
-        (language_models, FLAGS, 1),
+        (perplexities, FLAGS, 1),
     ]
     for name, *cells, percent in table(CHOOSE, "encoding"):
         name = re.search("`([^`]*)`", name)[1]
