@@ -95,6 +95,10 @@ def test_language_models():
         assert cell == "{} ({}–{})".format(rounded(values, 0), *ends)
         assert f"{label} {cell}" in README
     assert not runs
+    of_rotary = [r for r in tests if (r["measure"], r["system"]) == ("perplexity_test", "rotary")]
+    apart = {row["against"]: -float(row["difference"]) for row in of_rotary}
+    assert "2,000 updates: {t5:.1f} and {learned:.0f})".format(**apart) in CHOOSE
+    assert "after 2,000, {t5:.1f} above".format(**apart) in CHOOSE
 
 
 def test_masked_language_models():

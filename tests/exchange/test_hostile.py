@@ -192,7 +192,7 @@ def test_an_entry_that_is_left_out_means_what_it_means_to_transformers(
 
 @pytest.mark.parametrize("target", CLASSES)
 def test_every_tensor_is_read_or_refused_by_name(tmp_path, target):
-    safetensors = pytest.importorskip("safetensors.torch", reason="this format is read fastest")
+    safetensors = pytest.importorskip("safetensors.torch", reason="the tensors are saved with it")
     folder = SOURCES[target](tmp_path / "source")
     tensors, missed = load_file(folder / "pytorch_model.bin"), []
     file = folder / "model.safetensors"  # read in place of the other
