@@ -13,6 +13,7 @@ import pickle
 from pathlib import Path
 from typing import Any, Callable
 
+import hydra
 from fairseq.dataclass import utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
@@ -38,11 +39,10 @@ def copier(cfg: Any) -> Callable[[], Any]:
 
 def remember() -> None:
     """Make Hydra start from the configuration of earlier equal choices, and its settings."""
-    apply = getattr(ConfigLoaderImpl, "_apply_overrides_to_config", None)
-    if apply is None or utils.compose.__name__ == "composed":  # Hydra 1.0, or called before
+    if hydra.__version__ < "1.1" or utils.compose.__name__ == "composed":  # called before
         return
-    from hydra import initialize_config_dir  # Hydra 1.0 lacks it
 
+    apply = ConfigLoaderImpl._apply_overrides_to_config
     compose, store = utils.compose, ConfigStore.store  # type: Any, Any
     parse = functools.lru_cache(maxsize=None)(OverridesParser.create().parse_override)
     folder = str(Path(utils.__file__).resolve().parents[1] / "config")
@@ -53,7 +53,7 @@ def remember() -> None:
 
     @functools.lru_cache(maxsize=None)
     def chosen(name: str, choices: Any) -> Any:
-        with initialize_config_dir(config_dir=folder):
+        with hydra.initialize_config_dir(config_dir=folder):
             return copier(compose(name, overrides=list(choices), strict=True))
 
     first, created = {}, {}  # type: Any, Any
