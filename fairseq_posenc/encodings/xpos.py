@@ -127,7 +127,7 @@ class Xpos(Rotary):
         scales = (steps[..., None, None] * decays(self.dim, gamma, base, positions.device)).exp()
         if not rotations.is_complex():  # cosines and sines have the same scales
             scales = torch.cat((scales, scales), dim=-1)
-        return torch.stack((rotations * scales.float(), rotations / scales.float()))
+        return torch.stack((rotations * scales, rotations / scales)).to(rotations.dtype)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
