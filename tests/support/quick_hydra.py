@@ -25,16 +25,16 @@ def copier(cfg: Any) -> Callable[[], Any]:
     """A function that returns copies of a configuration, ten times as fast as ``copy.deepcopy``."""
     kept = {}  # classes, because fairseq's enumerations cannot be imported by their names
     file = io.BytesIO()
-    pickler = pickle.Pickler(file, -1)
-    pickler.persistent_id = lambda x: id(kept.setdefault(id(x), x)) if isinstance(x, type) else None
-    pickler.dump(cfg)
 
-    def copied() -> Any:
-        unpickler = pickle.Unpickler(io.BytesIO(file.getvalue()))
-        unpickler.persistent_load = kept.__getitem__
-        return unpickler.load()
+    class Writer(pickle.Pickler):
+        def persistent_id(self, x: Any) -> Any:
+            return id(kept.setdefault(id(x), x)) if isinstance(x, type) else None
 
-    return copied
+    class Reader(pickle.Unpickler):
+        persistent_load = kept.__getitem__
+
+    Writer(file, -1).dump(cfg)
+    return lambda: Reader(io.BytesIO(file.getvalue())).load()
 
 
 def remember() -> None:
