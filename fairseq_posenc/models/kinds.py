@@ -126,8 +126,7 @@ MASKED = Kind(
 KINDS = (TRANSLATION, CAUSAL, MASKED)
 
 #: Names and prefixes of a masked language model's parameters; HEADS: prefixes of output layers.
-ENCODER, LM_HEAD, EMBEDDING = MASKED.stack, MASKED.head, MASKED.embedding
-SEGMENTS = ENCODER + "embed_segments.weight"
+ENCODER, LM_HEAD = MASKED.stack, MASKED.head
 TABLE = ENCODER + "embed_positions.weight"  # the table of learned positions
 HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
 

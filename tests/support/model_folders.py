@@ -6,7 +6,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence
 import torch
 from fairseq import models, tasks
 from fairseq.data import Dictionary
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from support.commands import shape
 from support.helpers import TINY, parse
 
@@ -119,11 +119,11 @@ def write_task_model(
     arch, *flags = TASKS[task]
     cfg = parse(arch, "--position-encoding", "rotary", *flags, task=task)
     cfg.task.data = str(folder / "data")
-    OmegaConf.set_struct(cfg, False)
-    for name, value in settings.items():
-        setattr(cfg.task, name, value)
-    if task != "language_modeling":
-        cfg.model.num_segments = segments
+    with open_dict(cfg):
+        for name, value in settings.items():
+            setattr(cfg.task, name, value)
+        if task != "language_modeling":
+            cfg.model.num_segments = segments
     parts = {"": WORDS}
     if task == "sentence_prediction":
         parts = {"input0": WORDS, "label": LABELS, **({"input1": WORDS} if pairs else {})}
