@@ -8,7 +8,7 @@ from support.commands import USER_DIR, posenc, read, succeed, train
 from support.conversion import SYMBOLS, convert, roformer_weights, write_folder
 from support.foreign_models import SOURCES
 
-from fairseq_posenc.models.kinds import EMBEDDING
+from fairseq_posenc.models import kinds
 
 pytest_plugins = ["support.conversion"]
 pytestmark = pytest.mark.journeys
@@ -82,7 +82,7 @@ def test_an_imported_model_is_fine_tuned_and_goes_out_as_a_classifier(
     pooler = ["--pooler-norm", "--pooler-activation-fn", "gelu", "--pooler", "mean"]
     train(labelled, tuned, *flags, *pooler)
     last = tuned / "checkpoint_last.pt"
-    assert not torch.equal(read(last)[0][EMBEDDING], read(checkpoint)[0][EMBEDDING])
+    assert not torch.equal(*(read(path)[0][kinds.MASKED.embedding] for path in (last, checkpoint)))
     convert("export", "hf-modernbert", last, tmp_path / "out", "--verify")
 
     automatic = transformers.AutoModelForSequenceClassification
