@@ -41,11 +41,15 @@ export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_TOP_PAD_=2684
 status=0
 ruff check . || status=$?
 ruff format --check . || status=$?
+# Both end while the tests run.
 mypy &
-types=$!
+checks=("mypy $!")
 if [[ -x $VENV/bin/mkdocs ]]; then # mkdocs needs Python 3.10
-    mkdocs build --quiet --strict || status=$?
+    mkdocs build --quiet --strict &
+    checks+=("mkdocs $!")
 fi
-wait "$types" || status=$?
 python -m pytest -n 2 --dist worksteal -m "$tests" "$@" || status=$?
+for check in "${checks[@]}"; do
+    wait "${check#* }" || { status=$? && echo "test.sh: ${check% *} failed, see above" >&2; }
+done
 exit "$status"
