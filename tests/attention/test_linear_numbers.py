@@ -33,7 +33,7 @@ from fairseq_posenc.attention.linear.prefix_sums import KeySums, narrow
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.attention.linear.segments import Recomputed
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.versions import HAS_SDPA
+from fairseq_posenc.basics.versions import HAS_SDPA, TORCH_VERSION
 from tests.checkpoints.test_warm_start import load
 
 pytestmark = pytest.mark.properties
@@ -63,7 +63,7 @@ class TestNumbers:
         assert (out[:, :, 1::2] >= 1e9).all()
         assert torch.isfinite(out).all() and torch.isfinite(narrow(out, torch.half)).all()
 
-    @pytest.mark.skipif(not HAS_SDPA, reason="PyTorch 1 sums bfloat16 in bfloat16 on a CPU")
+    @pytest.mark.skipif(TORCH_VERSION < (2,), reason="PyTorch 1 sums bfloat16 in bfloat16 on a CPU")
     @every_rotation
     @either_direction
     def test_products_in_bfloat16(self, kernel, rotary, causal, monkeypatch):
