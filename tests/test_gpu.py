@@ -25,9 +25,6 @@ from fused import AttentionCall, fused_kernel
 
 pytestmark = pytest.mark.gpu
 every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
-half_precision = pytest.mark.parametrize(
-    "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
-)
 #: bounds of the relative error of each gradient; a gradient of zeros would have an error of 1
 SLOPE_BOUNDS = {torch.float32: 0.01, torch.float16: 0.3, torch.bfloat16: 0.6}
 # without the Reformer, since rounding moves tokens into other buckets of its hash
@@ -69,7 +66,7 @@ def slope_error(found, want):
     return max(float((found[k] - g).norm()) / max(norms[k], least) for k, g in want.items())
 
 
-@pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
+@every_layer
 def test_logits_and_gradients_are_those_of_the_cpu(name):
     model = tiny(name)
     want, slopes = logits_and_gradients(model, *batch("cpu"))
@@ -79,7 +76,7 @@ def test_logits_and_gradients_are_those_of_the_cpu(name):
 
 
 @pytest.mark.parametrize("name", NO_HASH)
-@half_precision
+@pytest.mark.parametrize("dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)])
 def test_half_precision_is_near_float32(name, dtype, bound):
     """The float32 model has weights that were rounded, so only the arithmetic differs."""
     rounded = tiny(name).cuda().to(dtype)

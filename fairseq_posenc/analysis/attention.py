@@ -31,12 +31,7 @@ from fairseq_posenc.attention.functional import additive_mask
 from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_lines
-from fairseq_posenc.checkpoints.loader import (
-    BareTask,
-    find_dictionary,
-    read_dictionary,
-    rebuild,
-)
+from fairseq_posenc.checkpoints.loader import BareTask, find_dictionary, read_dictionary, rebuild
 from fairseq_posenc.flags.registry import replacements_in
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 

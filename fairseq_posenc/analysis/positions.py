@@ -26,6 +26,7 @@ from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse
 from fairseq_posenc.encodings.base import Places, Rotation
 from fairseq_posenc.encodings.content import Content
+from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
@@ -214,8 +215,12 @@ def expected_products(side: Side, rotation: Rotation, layer: int) -> Tensor:
 
 
 def decay(side: Side, length: int) -> Optional[Decay]:
-    """The bound of RoFormer Eq. 29, or None if no layer applies softmax to rotated q·k."""
-    if side.cfg.attention != "softmax" or side.cfg.layer == "gated":
+    """The bound of RoFormer Eq. 29, or None if no layer applies softmax to rotated q·k.
+
+    Normalised queries and keys (``--qk-norm``) have no such bound.
+    """
+    cfg = side.cfg
+    if cfg.attention != "softmax" or cfg.layer == "gated" or option(cfg, "qk_norm"):
         return None
     every = [(layer, side.encoding.rotation(layer)) for layer in side.layers]
     rotated = [(layer, rotation) for layer, rotation in every if rotation is not None]

@@ -44,8 +44,7 @@ def kernel_of(options: Options) -> Type[AttentionKernel]:
     """The class of kernel that ``--layer``, ``--attention`` and further flags select."""
     gated = options.layer == "gated"
     base = GatedAttention if gated else ATTENTIONS.find(options.attention).thing
-    kernel: Type[AttentionKernel] = class_for(base, options)
-    return kernel
+    return class_for(base, options)
 
 
 def flag_of_kernel(options: Options) -> str:

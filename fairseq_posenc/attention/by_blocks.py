@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.blocks import Blocks
-from fairseq_posenc.attention.functional import attend, no_autocast
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated
+from fairseq_posenc.attention.functional import attend
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated, no_autocast
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
 

@@ -195,8 +195,7 @@ def take_cache(layer: Layer, incremental_state: Dict[str, Any]) -> Parts:
     """Remove the cache of *layer*, which must exist, from *incremental_state*, and return it."""
     for name in (_BUFFERS, TERMS):
         incremental_state.pop(layer._get_full_incremental_state_key(name), None)
-    parts: Parts = incremental_state.pop(layer._get_full_incremental_state_key(STATE))
-    return parts
+    return incremental_state.pop(layer._get_full_incremental_state_key(STATE))
 
 
 def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:

@@ -4,8 +4,7 @@ Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, E
 relative encodings; RoFormer Eq. 2), fused where PyTorch supports it.  Fully masked rows give zeros.
 """
 
-import contextlib
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -104,13 +103,6 @@ def product_dtype(x: Tensor) -> torch.dtype:
     if x.is_cuda:
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else x.dtype
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else x.dtype
-
-
-def no_autocast(device: torch.device) -> ContextManager[Any]:
-    """A context without autocast on *device*."""
-    if device.type not in ("cpu", "cuda"):
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, enabled=False)
 
 
 def aligned(bias: Tensor) -> Tensor:

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import JoinedParameters, launch_bound
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import Batch, attend, drop, dropout_rate, no_autocast
+from fairseq_posenc.attention.functional import Batch, attend, drop, dropout_rate
 from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ratio
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, no_autocast
 from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.options import Options

@@ -34,12 +34,14 @@ def count_visible(batch: Batch, number: bool) -> Counts:
     >>> count_visible(Batch(x, length=3), number=True)
     3.0
 
-    If *number* is True and all queries see the same number of keys, the result is a Python number.
+    If *number* is True and all queries see the same number n > 1 of keys, the result is a Python
+    number.  For n = 1, the scale of logits would become log 1 = 0, and the fused kernels of GPUs
+    would multiply hidden logits of -inf by it.
     """
     queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
     if mask is None:
         first = length - queries + 1 if batch.causal else length
-        if number and first == length:
+        if number and first == length > 1:
             return float(length)
         counts = torch.arange(first, length + 1, device=batch.like.device)
         return counts.float().view(1, 1, -1, 1)

@@ -7,7 +7,9 @@ the flag or file, its value, and what would work.
 import argparse
 import difflib
 import re
-from typing import NoReturn, Sequence
+from typing import Any, NoReturn, Sequence
+
+_PREFIX = "fairseq_posenc: error: "
 
 
 class UsageError(SystemExit, ValueError):
@@ -19,17 +21,19 @@ class UsageError(SystemExit, ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        self.message = " ".join(str(message).split())  # without the prefix
-        super().__init__("fairseq_posenc: error: " + self.message)
+        # without the prefix, which an error has when it is unpickled or comes from a data worker
+        self.message = " ".join(str(message).split()).rpartition(_PREFIX)[2]
+        super().__init__(_PREFIX + self.message)
 
 
-def flag_of(name: str) -> str:
-    """The command-line flag of a setting.
+def flag_of(name: str, value: Any = True) -> str:
+    """The command-line flag of a setting, with its value unless that is True.
 
-    >>> flag_of("gau_key_size")
-    '--gau-key-size'
+    >>> flag_of("gau_key_size"), flag_of("gau_key_size", 64)
+    ('--gau-key-size', '--gau-key-size 64')
     """
-    return "--" + name.replace("_", "-")
+    flag = "--" + name.replace("_", "-")
+    return flag if value is True else f"{flag} {value}"
 
 
 def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> str:

@@ -75,19 +75,13 @@ def read_json_object(
     return content
 
 
-def bar(
-    name: str,
-    items: Optional[Iterable[Any]] = None,
-    total: Optional[int] = None,
-    unit: str = " lines",
-    **settings: Any,
-) -> Any:
-    """A tqdm progress bar, to iterate over *items* or to update; shown only on a terminal."""
+def bar(name: str, items: Iterable[Any], total: Optional[int] = None, unit: str = " lines") -> Any:
+    """A tqdm progress bar to iterate over *items*; shown only on a terminal."""
     from tqdm import tqdm  # imported here because most commands draw no bar
 
     # without tqdm's monitor thread, because worker processes are forked while the bar runs
     alone: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
-    return alone(items, name, total, unit=unit, **{"miniters": 1, "disable": None, **settings})
+    return alone(items, name, total, unit=unit, miniters=1, disable=None)
 
 
 def say_on_terminal(text: str) -> None:

@@ -1,6 +1,7 @@
 """Data types and memory layout of tensors."""
 
-from typing import Dict, Optional, Sequence
+import contextlib
+from typing import Any, ContextManager, Dict, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +15,13 @@ AT_LEAST_FLOAT32: Dict[torch.dtype, torch.dtype] = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
 }
+
+
+def no_autocast(device: torch.device) -> ContextManager[Any]:
+    """A context without autocast on *device*."""
+    if device.type not in ("cpu", "cuda"):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:

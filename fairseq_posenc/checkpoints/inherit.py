@@ -41,7 +41,7 @@ def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
     return {
         field.name: role_in(options, field.metadata)
         for field in computing_fields(family, options)
-        if field.name != "num_positions" and not field.metadata.get("alone")
+        if field.name != "num_positions"
     }
 
 

@@ -233,6 +233,6 @@ def checkpoints_near(path: str) -> str:
     return f"{folder} contains {_some_of(names) or 'no .pt file'}"
 
 
-def _some_of(names: List[str], limit: int = 5) -> str:
-    shown = ", ".join(str(name) for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+def _some_of(names: List[str]) -> str:
+    shown = ", ".join(map(str, names[:5]))
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -50,9 +50,8 @@ def task_settings(task: Any) -> Any:
 
 def heads_of(checkpoint: Mapping[str, Any]) -> Dict[str, int]:
     """The number of classes of each classification head in a checkpoint, by head name."""
-    matches = (
-        (_OUTPUT.search(key), value) for key, value in (checkpoint.get("model") or {}).items()
-    )
+    state = checkpoint.get("model") or {}
+    matches = ((_OUTPUT.search(key), value) for key, value in state.items())
     return {match.group(1): len(value) for match, value in matches if match}
 
 

@@ -100,7 +100,9 @@ def import_(args: argparse.Namespace) -> None:
     "export a checkpoint to another toolkit",
     _FORMAT,
     argument(
-        "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
+        "source",
+        metavar="CHECKPOINT",
+        help="a checkpoint of this plug-in; for the formats hf-..., also a model folder",
     ),
     *_conversion("OUT", "folder to write to; for onnx, a file", "export"),
     more=_MORE.format("export"),

@@ -14,11 +14,18 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.serving.model_folder import EXPORT, ModelFolder, Search, read_model_folder
+from fairseq_posenc.serving.model_folder import (
+    EXPORT,
+    LENPEN,
+    ModelFolder,
+    Search,
+    read_model_folder,
+)
 from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import RAW, SUBWORDS, check_subword_file
 
 if TYPE_CHECKING:
+    from fairseq_posenc.checkpoints.loader import Loaded
     from fairseq_posenc.exchange.formats import Report
 
 #: The arguments that say how the text of a model was prepared.
@@ -94,7 +101,7 @@ def _packed(folder: str, given: Text) -> Text:
         help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
     ),
     number("--beam", "number of hypotheses in beam search", Search().beam, at_least=1),
-    number("--lenpen", "length penalty in beam search", Search().lenpen, float),
+    number("--lenpen", "length penalty in beam search", Search().lenpen, float, **LENPEN),
     argument("--about", metavar="TEXT", help="a sentence about the data, for the card"),
     argument("--scores", nargs="+", metavar="FILE", help="text files with scores, for the card"),
     argument(
@@ -150,9 +157,8 @@ def pack(args: argparse.Namespace) -> None:
     print("wrote " + args.out_dir)
 
 
-def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]:
-    """Export the model of a folder or, without an export, check that the model can be loaded."""
-    from fairseq_posenc.checkpoints.loader import load
+def _export(args: argparse.Namespace, folder: ModelFolder, loaded: "Loaded") -> Optional["Report"]:
+    """Export the *loaded* model of a folder or, without an export, check its outputs."""
     from fairseq_posenc.exchange.ctranslate2.export import CTranslate2Exporter
     from fairseq_posenc.exchange.formats import Wanted
     from fairseq_posenc.exchange.verify import refuse_overflow
@@ -166,7 +172,7 @@ def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]
         if args.ctranslate2 == "yes":
             raise
         print(f"note: not exported: {error.message}")
-    refuse_overflow(load(args.checkpoint, overrides=folder.overrides))
+    refuse_overflow(loaded)
     return None
 
 

@@ -6,7 +6,7 @@ import sys
 from typing import IO, Iterable, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.files import refuse_own_source, replace_file
 from fairseq_posenc.basics.lines import bar, decoded
 from fairseq_posenc.cli.command import (
     DEVICE,
@@ -18,6 +18,7 @@ from fairseq_posenc.cli.command import (
     user_dir,
 )
 from fairseq_posenc.cli.standard import standard_input, standard_output
+from fairseq_posenc.serving.model_folder import LENPEN, read_model_folder
 
 #: Lines that are read before the model runs, unless a user types them.
 BUFFER = 512
@@ -70,9 +71,10 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
         if args.output is None:
             stream = standard_output()
         else:
+            if args.input is not None:
+                refuse_own_source(args.output, args.input, flag="--output")
             partial = stack.enter_context(replace_file(args.output, "--output"))
-            file = open(partial, "w", encoding="utf-8", newline="\n")
-            stream = stack.enter_context(file)
+            stream = stack.enter_context(open(partial, "w", encoding="utf-8", newline="\n"))
         if args.output is not None or not sys.stdout.isatty():
             lines = bar(args.output or "standard output", lines, total)
         for line in lines:
@@ -90,7 +92,7 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
         help="what translates (default: ctranslate2 if the model was exported, else fairseq)",
     ),
     number("--beam", "number of hypotheses in beam search (default: as in the folder)", at_least=1),
-    number("--lenpen", "length penalty (default: as in the folder)", kind=float),
+    number("--lenpen", "length penalty (default: as in the folder)", None, float, **LENPEN),
     number("--n-best", "translations per line", 1, at_least=1),
     switch("--scores", "write the score and a tab before each translation"),
     switch("--prefix", "each line is a text, a tab, and the start of its translation"),
@@ -110,7 +112,6 @@ def translate(args: argparse.Namespace) -> None:
     With an exported model, neither PyTorch nor fairseq is loaded.
     """
     from fairseq_posenc.serving.engines import engine_for
-    from fairseq_posenc.serving.model_folder import read_model_folder
     from fairseq_posenc.serving.preparation import Preparation
     from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hardware, translated
 
@@ -163,8 +164,6 @@ def predict(args: argparse.Namespace) -> None:
     of a regression. If a line has no text, write an empty line. If a text is too long for the
     model, truncate it if training truncated such texts; if not, write an empty line.
     """
-    from fairseq_posenc.serving.model_folder import read_model_folder
-
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
     with _opened(args) as (read, total):
         load_plug_in(args.user_dir)

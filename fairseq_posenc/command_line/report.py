@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from typing import Any, Callable, List, Mapping, NoReturn, Optional, Sequence
 
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -105,23 +106,19 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         allow_bfloat16(namespace)
         if input_args is None:  # to run here; studies also parse commands for other machines
             check_machine(namespace)
-            sys.excepthook = _excepthook(vars(namespace))
+            sys.excepthook = partial(_show, vars(namespace))
         return parsed
 
     return wrapper
 
 
-def _excepthook(flags: Mapping[str, Any]) -> Callable[..., None]:
-    """A ``sys.excepthook`` that prints one line for a known error of a command with *flags*."""
-
-    def hook(kind: Any, error: BaseException, trace: Any) -> None:
-        known = explained(error, flags)
-        if known is None:
-            sys.__excepthook__(kind, error, trace)
-        else:
-            print(known, file=sys.stderr)
-
-    return hook
+def _show(flags: Mapping[str, Any], kind: Any, error: BaseException, trace: Any) -> None:
+    """As ``sys.excepthook``: print one line for a known error of a command with *flags*."""
+    known = explained(error, flags)
+    if known is None:
+        sys.__excepthook__(kind, error, trace)
+    else:
+        print(known, file=sys.stderr)
 
 
 def fail_in_one_line(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:

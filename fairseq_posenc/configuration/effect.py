@@ -134,7 +134,7 @@ def check_given(given: Mapping[str, Any], cfg: Options, declared: Declared) -> N
         unmet = unmet_needs(name, cfg, declared)
         if unmet is None:
             continue
-        shown = flag_of(name) if value is True else f"{flag_of(name)} {value}"
+        shown = flag_of(name, value)
         if name not in SIZES or cfg.layer != "gated":
             remedy = " or ".join(_remedy(other, values) for other, values in unmet.items())
             raise UsageError(f"{shown}: has no effect {lacks(unmet, cfg)}; drop it, or {remedy}")

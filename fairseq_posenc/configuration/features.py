@@ -77,8 +77,7 @@ def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = 
     for name, reason in why.items():
         value = option(cfg, name)
         if value:
-            text = "" if value is True else f" {value}"
-            raise UsageError(f"{flag}: {reason}; {remedy} {flag_of(name)}{text}")
+            raise UsageError(f"{flag}: {reason}; {remedy} {flag_of(name, value)}")
 
 
 def refuse_one_input(cfg: Options, flag: str) -> None:

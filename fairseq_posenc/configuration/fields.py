@@ -206,7 +206,7 @@ def defaults_of(family: type) -> Dict[str, Any]:
 
 
 def computing_fields(family: type, options: Options) -> List["dataclasses.Field[Any]"]:
-    """The settings on which the outputs of a trained model depend, the plug-in's own first.
+    """The settings on which the outputs of a trained model for one text depend, our own first.
 
     These are all settings with the role ``model``, and the plug-in's own settings with the role
     ``free``, such as ``--rotary-scaling``, which changes the frequencies that a model computes.
@@ -214,7 +214,8 @@ def computing_fields(family: type, options: Options) -> List["dataclasses.Field[
     ours, computing = plug_in_flags(), []
     for field in dataclasses.fields(family):
         role = role_in(options, field.metadata)
-        if role == "model" or (role == "free" and field.name in ours):
+        depends = role == "model" or (role == "free" and field.name in ours)
+        if depends and not field.metadata.get("exported"):
             computing.append(field)
     return sorted(computing, key=lambda field: field.name not in ours)
 

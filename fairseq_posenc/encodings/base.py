@@ -81,7 +81,7 @@ class Stack:
 class Hook:
     """Base of the classes through which an encoding acts on a model."""
 
-    #: name of the hook: ``input``, ``transform``, ``shared``, ``content`` or ``distances``
+    #: name of the hook: ``input``, ``transform``, ``shared`` or ``content``
     hook: str
     #: True if the class accepts positions other than 0, 1, 2, …
     takes_positions = False

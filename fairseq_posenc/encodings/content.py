@@ -17,8 +17,6 @@ from fairseq_posenc.flags.options import Options
 class DistanceVectors(Hook, nn.Module):
     """A vector for every distance, shared by all layers of a stack and owned by the stack."""
 
-    hook = "distances"
-
     def forward(self, distances: Tensor) -> Tensor:
         """Vectors (N, H·D) of *distances* (N), int64, key minus query, in tokens."""
         raise NotImplementedError

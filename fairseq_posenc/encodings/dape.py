@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, no_autocast
 from fairseq_posenc.encodings.alibi import Alibi
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.content import Content, ContentBias
@@ -93,12 +93,14 @@ class Dape(ContentBias):
 
     def adapted(self, products: Tensor, static: Tensor) -> Tensor:
         """f of a, *products* (B, H, T, S), and b, *static* (1|B, H, T, S); in float32 or wider."""
-        wide, shape = AT_LEAST_FLOAT32[products.dtype], products.shape[2:]
-        products, static = products.to(wide).flatten(2), static.to(wide).flatten(2)
-        of_products, of_bias = self.first.weight.split(products.size(1), dim=1)  # (W, H) each
-        of_static = _mapped(static, of_bias, _column(self.first.bias))  # (1|B, W, T·S)
-        hidden = F.leaky_relu(_mapped(products, of_products, of_static), inplace=True)
-        return _mapped(hidden, self.second.weight, _column(self.second.bias)).unflatten(2, shape)
+        with no_autocast(products.device):
+            wide, shape = AT_LEAST_FLOAT32[products.dtype], products.shape[2:]
+            products, static = products.to(wide).flatten(2), static.to(wide).flatten(2)
+            of_products, of_bias = self.first.weight.split(products.size(1), dim=1)  # (W, H) each
+            of_static = _mapped(static, of_bias, _column(self.first.bias))  # (1|B, W, T·S)
+            hidden = F.leaky_relu(_mapped(products, of_products, of_static), inplace=True)
+            adapted = _mapped(hidden, self.second.weight, _column(self.second.bias))
+        return adapted.unflatten(2, shape)
 
 
 def _mapped(x: Tensor, weight: Tensor, offset: Optional[Tensor]) -> Tensor:

@@ -5,7 +5,7 @@ beam search compute the same positions as a full forward pass.
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, ClassVar, List, Mapping, NamedTuple, Optional, Type
+from typing import Callable, ClassVar, List, Mapping, NamedTuple, Optional, Type
 
 import torch
 from torch import Tensor
@@ -51,8 +51,8 @@ class Tokens(NamedTuple):
 class Ruled(NamedTuple):
     """The positions that a rule assigns to a batch."""
 
-    table: Tensor  # position of each token in the table added to embeddings, (B, S), int64
-    layers: Optional[Tensor]  # positions in attention, (B, S); None for 0, 1, 2, …
+    table: Tensor  # position of each token in the table added to embeddings, (1|B, S), int64
+    layers: Optional[Tensor]  # positions in attention, (1|B, S); None for 0, 1, 2, …
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Ruled":
         """Apply *change* to both tensors; only once if both are the same tensor."""
@@ -102,8 +102,7 @@ class PositionRule:
 
 def class_of_rule(value: str) -> Type[PositionRule]:
     """The class that a value of ``--position-ids`` names."""
-    chosen: Any = POSITION_RULES.find(value).thing
-    return chosen
+    return POSITION_RULES.find(value).thing
 
 
 def check_position_ids(

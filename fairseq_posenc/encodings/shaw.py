@@ -37,7 +37,7 @@ class ShawFlags:
     shaw_values: Optional[bool] = setting(
         False,
         "also add learned vectors to the values, not only to the keys (Shaw et al. Eq. 3); "
-        "attention then runs without a fused kernel",
+        "attention then runs without a fused kernel, except in decoding on a GPU",
     )
     shaw_per_head: Optional[bool] = setting(
         False, "separate vectors for each head, not only for each layer (Shaw et al. section 4.1)"
@@ -58,7 +58,8 @@ class ClippedDistances(ContentBias):
     def vectors_of(self, part: str, like: Tensor) -> Tensor:
         """a^K (*part* ``key``) or a^V (``value``) of d = -K, -K + 1, …: (N, D), or (H, N, D).
 
-        The dtype is that of *like*; *part* is ``value`` only if the encoding changes values.
+        The dtype is that of *like*, except under autocast; *part* is ``value`` only if the encoding
+        changes values.
         """
         raise NotImplementedError
 
@@ -93,8 +94,8 @@ class ClippedDistances(ContentBias):
         if self._seen_from_last(content):
             added = self._by_key(values, -2, content)  # (S, D), or (H, S, D) by head
             return added.view(1, -1, *added.shape[-2:])
-        rows = self._rows(content).squeeze(-2)  # (S) or (1|B, 1, S)
-        added = values[..., rows, :]  # (S, D), (1|B, 1, S, D) or (H, 1|B, 1, S, D)
+        rows = self._rows(content).squeeze(-2)  # (1|B, 1, S)
+        added = values[..., rows, :]  # (1|B, 1, S, D) or (H, 1|B, 1, S, D)
         return added.squeeze(2).transpose(0, 1) if added.dim() == 5 else added
 
     def _seen_from_last(self, content: Content) -> bool:

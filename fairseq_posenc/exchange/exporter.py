@@ -201,7 +201,7 @@ def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
         "data": wanted.path,
         "source_lang": folder.text.source_lang,
         "target_lang": folder.text.target_lang,
-        **({} if wanted.get("subwords") else {"text_of": wanted.path}),
+        **({} if any(map(wanted.get, ("subwords", "subword_file"))) else {"text_of": wanted.path}),
     }
     found = wanted._replace(path=folder.checkpoint, options={**said, **wanted.options})
     return found, subwords_of(found), folder.search

@@ -71,8 +71,7 @@ class NativeCheckpoint(NamedTuple):
         """The model in file *path*, with *changes* to its settings if it is not this checkpoint."""
         same = path == self.path
         loaded = self.loaded if same else _load(path, self.kind, changes, self.loaded.task)
-        model: nn.Module = loaded.model
-        return model
+        return loaded.model
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads with parameters under *prefix*, such as :data:`TOKEN_HEADS`."""
@@ -82,8 +81,7 @@ class NativeCheckpoint(NamedTuple):
 
 def load(path: str, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
     """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
-    model: nn.Module = _load(path, kind, {}, task_with(dictionary, kind)).model
-    return model
+    return _load(path, kind, {}, task_with(dictionary, kind)).model
 
 
 def task_with(dictionary: str, kind: kinds.Kind) -> loader.BareTask:
@@ -99,16 +97,16 @@ def _load(
     task: Any = None,
     remedy: str = loader.REMEDY,
 ) -> loader.Loaded:
-    """Load a model with all its heads and *changes* to its settings, for one text per sample."""
+    """Load a model with all its heads and *changes* to its settings, as it is exported."""
     heads = {"load_checkpoint_heads": True} if kind is kinds.MASKED else {}
-    alone = {field.name: field.metadata["default"] for field in _not_alone(kind)}
-    return loader.load(path, {**heads, **changes, **alone}, task=task, remedy=remedy)
+    without = {field.name: field.metadata["default"] for field in _not_exported(kind)}
+    return loader.load(path, {**heads, **changes, **without}, task=task, remedy=remedy)
 
 
-def _not_alone(kind: kinds.Kind) -> List["dataclasses.Field[Any]"]:
-    """Settings that matter only if a sample has several texts; foreign models read one text."""
+def _not_exported(kind: kinds.Kind) -> List["dataclasses.Field[Any]"]:
+    """Settings that exported models do not have, as they change no output for one text."""
     fields = dataclasses.fields(kind.family.dataclass)
-    return [field for field in fields if field.metadata.get("alone")]
+    return [field for field in fields if field.metadata.get("exported")]
 
 
 def _native(
@@ -132,8 +130,8 @@ def _native(
         task,
         option(task, "data"),
         notes=[
-            f"trained with {flag_of(field.name)}: {field.metadata['alone']}"
-            for field in _not_alone(kind)
+            f"trained with {flag_of(field.name)}: {field.metadata['exported']}"
+            for field in _not_exported(kind)
             if saved.get(field.name) not in (None, field.metadata["default"])
         ],
         loaded=loaded,

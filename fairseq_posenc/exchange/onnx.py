@@ -42,15 +42,18 @@ class OneHead(nn.Module):
     Args:
         head: the name of the head, None for the language-model head, or :data:`FEATURES`.
         symbols: the symbols of the dictionary, in order.
+        settings: the complete settings of the model.
     """
 
-    def __init__(self, model: Any, head: Optional[str], symbols: List[str]) -> None:
+    def __init__(
+        self, model: Any, head: Optional[str], symbols: List[str], settings: Settings
+    ) -> None:
         super().__init__()
-        settings = model.completed_settings
         self.model, self.symbols = model, symbols
         self.features, self.head = head == FEATURES, None if head == FEATURES else head
         self.by_token = head not in model.classification_heads  # the output has a dimension T
-        self.longest, self.encoding = int(settings.max_positions), settings.position_encoding
+        self.longest = int(settings["max_positions"])
+        self.encoding = settings["position_encoding"]
         self.eval()
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -78,7 +81,8 @@ class ONNXExporter(formats.Exporter):
             )
         head = FEATURES if head == FEATURES else choose_head(checkpoint, head)
         refuse_untraceable(wanted.path, checkpoint.settings)
-        exported = OneHead(checkpoint.load(wanted.path, {}), head, checkpoint.symbols)
+        model = checkpoint.load(wanted.path, {})
+        exported = OneHead(model, head, checkpoint.symbols, checkpoint.settings)
         size = sum(value.numel() * value.element_size() for value in exported.parameters())
         if size > LIMIT:
             raise UsageError(
@@ -146,8 +150,7 @@ def record(exported: OneHead, path: str) -> bytes:
     }
     onnx.helper.set_model_props(model, facts)
     onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString()
-    return content
+    return model.SerializeToString()
 
 
 def runner(runtime: Any, graph: bytes) -> Callable[[Tensor], Tensor]:

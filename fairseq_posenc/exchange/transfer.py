@@ -68,7 +68,7 @@ def flags_of(settings: kinds.Settings, kind: kinds.Kind = kinds.MASKED) -> str:
         if value is False:  # no flag sets a default of True to False
             words.append(f"(with fairseq-hydra-train: model.{name}=false)")
         else:
-            words += [flag_of(name)] + ([] if value is True else [str(value)])
+            words.append(flag_of(name, value))
     return " ".join(words)
 
 

@@ -11,12 +11,12 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import architecture
 from fairseq_posenc.exchange.formats import ForeignModel, Logits
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind, kind_of
+from fairseq_posenc.models.kinds import CAUSAL, END, MASKED, PAD, TRANSLATION, Kind, kind_of
 
 #: The largest difference between logits that float32 rounding can explain.
 TOLERANCE = 1e-4
-#: The numbers of ``</s>`` and of the first ordinary symbol in fairseq's dictionaries.
-_END, _FIRST = 2, 4
+#: The number of the first ordinary symbol in fairseq's dictionaries.
+_FIRST = 4
 
 
 def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> float:
@@ -63,8 +63,8 @@ def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
         texts.append(torch.where(tokens.eq(PAD), tokens, ordinary))
     source, target = texts
     ends = source.ne(PAD).sum(dim=1) - 1
-    source[range(len(source)), ends] = _END
-    target[:, 0] = _END
+    source[range(len(source)), ends] = END
+    target[:, 0] = END
     return source, target
 
 

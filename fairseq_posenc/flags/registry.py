@@ -119,11 +119,8 @@ class Registry(Dict[str, Entry], Generic[Entry]):
 
     def declaring(self, flag: str) -> List[str]:
         """The names of the entries that have a flag of this name."""
-        names = []
-        for name, entry in self.items():
-            if flag in getattr(entry.flags, "__dataclass_fields__", ()):
-                names.append(name)
-        return names
+        flags = {n: getattr(each.flags, "__dataclass_fields__", ()) for n, each in self.items()}
+        return [name for name, declared in flags.items() if flag in declared]
 
 
 class ClassRegistry(Registry[Registered]):

@@ -29,6 +29,8 @@ from fairseq_posenc.flags.registry import Registry
 
 ROLES = ("model", "free", "training")
 Number = Union[int, float]
+#: The value of ``exported`` for settings that matter only for speed and memory.
+SAME = "the exported model computes the same without it"
 #: A number, or the name of the flag whose value is the bound.
 Bound = Union[Number, str]
 #: Values by flag.  A function returns the values if a registry may still grow; None stands for any
@@ -66,9 +68,9 @@ def setting(
     # values with which one traced graph works for texts of every length, as ONNX needs; a function
     # returns the values if a registry may still grow; None stands for all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
-    # what an exported model does instead; only for settings about samples of several texts, which
-    # fine-tuning does not inherit and exported models do not have
-    alone: Optional[str] = None,
+    # what an exported model does instead; only for settings that change no output for one text,
+    # which fine-tuning does not inherit and exported models do not have
+    exported: Optional[str] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given."""
     metadata = dict(locals())  # all arguments by name
@@ -98,9 +100,8 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     """Refuse values outside the choices and ranges that *fields* declare."""
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
-        follows = False  # whether another flag is a bound, which the default may violate
-        for key in _COMPARE:
-            follows = follows or isinstance(metadata.get(key), str)
+        # whether another flag is a bound, which the default may violate
+        follows = any(isinstance(metadata.get(key), str) for key in _COMPARE)
         if value is not None and (follows or value != metadata.get("default")):
             check_value(field.name, value, metadata, options)
 
@@ -128,13 +129,11 @@ def check_value(
     limits, words = {}, []
     for key in _COMPARE:
         bound = metadata.get(key)
+        bound = option(options, bound) if isinstance(bound, str) else bound
         if bound is not None:
-            limits[key] = getattr(options, bound) if isinstance(bound, str) else bound
+            limits[key] = bound
     for number in _numbers(name, value, metadata) if limits else ():
-        inside = math.isfinite(number)
-        for key, limit in limits.items():
-            inside = inside and _COMPARE[key](number, limit)
-        if inside:
+        if math.isfinite(number) and all(_COMPARE[k](number, x) for k, x in limits.items()):
             continue
         for key, limit in limits.items():
             other = f"{flag_of(metadata[key])} " if isinstance(metadata[key], str) else ""
@@ -169,8 +168,7 @@ def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> 
     for name, value in off.items():
         asked = option(options, name)
         if asked is not None and str(asked).lower() != str(value).lower():
-            shown = flag_of(name) if asked is True else f"{flag_of(name)} {asked}"
-            raise UsageError(f"{shown}: {reason}; drop it")
+            raise UsageError(f"{flag_of(name, asked)}: {reason}; drop it")
 
 
 _COMPARE: Dict[str, Callable[[Any, Any], bool]] = {

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from argparse import Namespace
-from typing import Any, Dict, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
@@ -21,7 +21,6 @@ from fairseq_posenc.models.translation import TRANSLATION as TRANSLATION_FAMILY
 Settings = Dict[str, Any]
 #: Parameters, keyed by their names in models of this plug-in.
 Parameters = Dict[str, Tensor]
-Entry = TypeVar("Entry")
 
 #: Names under which fairseq 0.12.2 keeps copies of its layers' parameters.
 COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
@@ -32,7 +31,7 @@ FOLLOWING = [
     *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
     *(f"{side}_position_encoding" for side in SIDES),
 ]
-PAD = 1
+PAD, END = 1, 2  # the numbers of ``<pad>`` and ``</s>`` in every dictionary of fairseq
 CLASSIFICATION_HEADS = "classification_heads."
 TOKEN_HEADS = "token_heads."
 #: The head that ``--task sentence_prediction`` looks for.
@@ -127,7 +126,6 @@ KINDS = (TRANSLATION, CAUSAL, MASKED)
 
 #: Names and prefixes of a masked language model's parameters; HEADS: prefixes of output layers.
 ENCODER, LM_HEAD = MASKED.stack, MASKED.head
-TABLE = ENCODER + "embed_positions.weight"  # the table of learned positions
 HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
 
 

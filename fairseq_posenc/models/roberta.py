@@ -204,10 +204,10 @@ class SentenceModel(HeadedModel):
     def forward(
         self,
         src_tokens: Tensor,
-        segment_labels: Optional[Tensor] = None,
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
+        segment_labels: Optional[Tensor] = None,
         **inputs: Any,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.

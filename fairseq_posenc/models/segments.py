@@ -1,9 +1,10 @@
 """Segments of masked language models: default and checks of ``--segments``, and segment labels."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -47,6 +48,18 @@ class SegmentFlags:
         "else single)",
         choices=(SINGLE, PAIRS),
     )
+
+
+def special_tokens(
+    settings: Options, dictionary: Dictionary, pairs: bool
+) -> Tuple[Optional[int], Optional[int]]:
+    """The number of the token that begins a sample of a task, and of the separator of two texts.
+
+    A task without such flags begins with ``<s>``.  It has BERT's pairs, without a separator besides
+    the ``</s>`` of each text, if *pairs*, the model's ``reads_pairs``, is set, else RoBERTa's.
+    """
+    first = option(settings, "init_token", dictionary.bos())
+    return first, option(settings, "separator_token", None if pairs else dictionary.eos())
 
 
 def resolve_segments(cfg: Options, settings: Options) -> None:

@@ -38,17 +38,18 @@ def card(
     name: str,
     folder: ModelFolder,
     checkpoint: Checkpoint,
+    parameters: int,
     about: Optional[str],
     scores: Sequence[str],
     report: Any,
 ) -> str:
     """The card of a model folder that is called *name*.
 
-    *about* is a sentence about the data, *scores* are the contents of files with scores, and
-    *report* is the report of the export to CTranslate2; all three may be None or empty.
+    *parameters* is their number, *about* is a sentence about the data, *scores* are the contents of
+    files with scores, and *report* is the report of the export to CTranslate2; these three may be
+    None or empty.
     """
     text = folder.text
-    parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
     pair = f", {text.source_lang} to {text.target_lang}" if folder.task == "translation" else ""
     what = f"A model of `--task {folder.task}`, `--arch {_arch(checkpoint)}`{pair}"
     case = "; lower case" if text.lowercase else ""
@@ -165,7 +166,7 @@ def _training_flags(checkpoint: Checkpoint) -> List[str]:
 def _flag(name: str, value: Any) -> str:
     if isinstance(value, list):
         value = ",".join(map(str, value))
-    return flag_of(name) if value is True else f"{flag_of(name)} {value}"
+    return flag_of(name, value)
 
 
 def _block(lines: List[str], language: str = "") -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
@@ -17,6 +18,7 @@ from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.models.segments import special_tokens
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
 from fairseq_posenc.serving.translation import numbers_of
 
@@ -31,8 +33,6 @@ class FolderTask(NamedTuple):
 #: Tasks whose model folders need further files or another hub interface, keyed by task name.
 FOLDER_TASKS: Dict[str, FolderTask] = {}
 MASK = "<mask>"
-#: Tasks whose settings say which tokens begin and separate texts.
-_CLASSIFIERS = ("sentence_prediction", "sentence_ranking")
 #: The BPE that fairseq's RoBERTa downloads unless another is given.
 _DEFAULT = "gpt2"
 
@@ -50,14 +50,8 @@ class SentenceHubInterface(RobertaHubInterface):
     def __init__(self, cfg: Any, task: Any, model: Any, folder: ModelFolder) -> None:
         super().__init__(cfg, task, model)
         settings, self.folder = task_settings(task), folder
-        if folder.task in _CLASSIFIERS:
-            self._first, self._separator = settings.init_token, settings.separator_token
-        else:  # BERT's format if there are segments, as in imported models; else RoBERTa's
-            pairs = getattr(model, "reads_pairs", False)
-            end = task.source_dictionary.eos()
-            # tasks that pre-train on pairs have this setting
-            one = pairs and option(settings, "separator_token") is None
-            self._first, self._separator = task.source_dictionary.bos(), None if one else end
+        pairs = getattr(model, "reads_pairs", False)
+        self._first, self._separator = special_tokens(settings, task.source_dictionary, pairs)
         self.cuts = str(option(settings, "shorten_method")) == "truncate"
         longest: int = model.max_positions()
         self.longest = min(longest, option(settings, "max_positions", longest))
@@ -140,7 +134,6 @@ class SentenceHubInterface(RobertaHubInterface):
         """
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         refuse_too_long(list(tokens), self.longest, "predict")
-        logits: Tensor
         logits, _ = self.model(
             tokens.to(self.device), features_only=True, classification_head_name=head
         )
@@ -177,7 +170,7 @@ def opened(
     if settings.get("bpe") in (None, "", _DEFAULT):
         settings.pop("bpe", None)
     settings = {**folder.overrides, "bpe": "model_folder", "model_folder": folder.path, **settings}
-    data = settings.pop("data")
+    data = os.path.abspath(settings.pop("data"))  # fairseq would join a path that begins with "."
     file = CHECKPOINT if checkpoint_file == "model.pt" else checkpoint_file  # fairseq's default
     with in_one_line(folder.path, "pack the model again"):
         found = from_pretrained(folder.path, file, data, **settings)

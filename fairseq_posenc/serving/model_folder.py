@@ -21,17 +21,7 @@ import os
 import sys
 from pathlib import Path
 from types import MappingProxyType
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    get_type_hints,
-)
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, get_type_hints
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
@@ -45,8 +35,6 @@ SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt",
 #: The file of an exported model with the settings that translation needs.
 EXPORT_SETTINGS = "fairseq_posenc.json"
 ADVICE = "give a folder that `fairseq-posenc pack` wrote"
-#: Tasks whose data have one folder, with a dictionary, for each input.
-_IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 
 
 class Head(NamedTuple):
@@ -63,6 +51,10 @@ class Head(NamedTuple):
         """The value that an output of a regression stands for."""
         low, high = self.bounds
         return low + output * (high - low)
+
+
+#: Bounds of the flag for :attr:`Search.lenpen`.
+LENPEN = {"at_least": -100, "below": 100}
 
 
 class Search(NamedTuple):
@@ -114,8 +106,9 @@ class ModelFolder(NamedTuple):
         """The names of the dictionaries without which the checkpoint cannot be loaded."""
         if self.task == "translation":
             return [f"dict.{self.text.source_lang}.txt", f"dict.{self.text.target_lang}.txt"]
-        if self.task not in _IN_FOLDERS:
+        if self.task not in ("sentence_prediction", "sentence_ranking"):
             return ["dict.txt"]
+        # the data of these tasks have one folder, with a dictionary, for each input
         has_labels = self.head is not None and not self.head.regression
         names = ["input0", "label"] if has_labels else ["input0"]
         return [os.path.join(name, "dict.txt") for name in names]

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import read_lines
-from fairseq_posenc.checkpoints.loader import named_labels
+from fairseq_posenc.checkpoints.loader import Loaded, load, named_labels
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
     read_checkpoint,
@@ -51,13 +51,15 @@ _MARKS = {
 _STRANGE = 0.03
 
 
-def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder], Any]) -> Any:
+def pack(
+    args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder, Loaded], Any]
+) -> Any:
     """Write a model folder, complete or not at all.
 
     Args:
         args: the arguments of ``fairseq-posenc pack``.
         text: how the text was prepared, with paths of subword files; languages may be None.
-        export: a function that exports the model as *args* say, or refuses a damaged model.
+        export: a function that exports the loaded model as *args* say, or refuses a damaged one.
 
     Returns:
         the report of the export, or None without an export.
@@ -89,11 +91,13 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
             _copy(text.target_subword_file, target, "--target-subword-file")
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
-        report = export(args, folder)
+        loaded = load(args.checkpoint, overrides=folder.overrides)
+        parameters = sum(each.numel() for each in loaded.model.parameters())
+        report = export(args, folder, loaded)
         _check_subwords(text, args, folder)
         Path(folder.file(SETTINGS)).write_text(folder.with_digests().settings(), "utf-8")
         name = os.path.basename(os.path.abspath(args.out_dir))
-        content = card(name, folder, state, args.about, scores, report)
+        content = card(name, folder, state, parameters, args.about, scores, report)
         Path(folder.file(CARD)).write_text(content, "utf-8")
     return report
 

@@ -32,11 +32,10 @@ class FairseqEngine:
         )
         generator = self._task.build_generator([self._loaded.model], options)
         encoded = [numbers_of(self._task.source_dictionary, each, True) for each in sources]
-        dataset = self._task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
+        lengths = list(map(len, encoded))
+        dataset = self._task.build_dataset_for_inference(encoded, lengths)
         found: List[List[Hypothesis]] = [[] for _ in sources]
-        for batch in batches_by_tokens(
-            list(map(len, encoded)), beam.batch, list(map(len, prefixes))
-        ):
+        for batch in batches_by_tokens(lengths, beam.batch, list(map(len, prefixes))):
             sample = dataset.collater([dataset[number] for number in batch])
             order = sample["id"].tolist()
             sample["net_input"] = self._loaded.move(sample["net_input"])

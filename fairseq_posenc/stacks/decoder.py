@@ -218,8 +218,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         length = None if self.steps is None else self.steps.cached_length(incremental_state or {})
         if length is not None:
             return length
-        attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
-        return attention.cached_length(incremental_state)
+        attentions = (each.self_attn for each in self.layers if hasattr(each, "self_attn"))
+        attention = next(attentions, None)  # a decoder without layers reads all tokens again
+        return 0 if attention is None else attention.cached_length(incremental_state)
 
     def _padding_so_far(
         self, tokens: Tensor, seen: int, incremental_state: IncrementalState

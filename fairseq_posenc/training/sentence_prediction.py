@@ -5,6 +5,7 @@ The scores are those of GLUE (Wang et al. 2018), in percent, over the whole vali
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -200,12 +201,9 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
                 metrics.log_custom(Rows, _ROWS, output[_ROWS])
         asked = [key.split("/")[1:] for key in logging_outputs[0] if key.startswith("_asked/")]
         for name, positive in asked:
-            metrics.log_derived(name, _scorer(name, int(positive)))
+            metrics.log_derived(name, partial(_score, name, int(positive)))
 
 
-def _scorer(name: str, positive: int) -> Any:
-    def score(meters: Dict[str, Any]) -> float:
-        predictions, targets = meters[_ROWS].rows().numpy().T
-        return percent(name, predictions, targets, positive)
-
-    return score
+def _score(name: str, positive: int, meters: Dict[str, Any]) -> float:
+    predictions, targets = meters[_ROWS].rows().numpy().T
+    return percent(name, predictions, targets, positive)

@@ -118,9 +118,8 @@ def test_normalised_queries_and_keys_by_hand(norm):
         want = want - want.mean(-1, keepdim=True) if norm == "layer" else want
         want = want / (want.square().mean(-1, keepdim=True) + 1e-5).sqrt()
         torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
-    assert (layer.q_norm is not layer.k_norm) and hasattr(layer.q_norm, "weight") == (
-        norm == "layer"
-    )
+    assert layer.q_norm is not layer.k_norm
+    assert hasattr(layer.q_norm, "weight") == (norm == "layer")
 
 
 # --- grouped queries

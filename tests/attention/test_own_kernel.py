@@ -72,8 +72,7 @@ def test_the_kernel_of_the_page_is_its_formula(mine):
     layer, x = kernel_of("cosine", "rotary+t5", 2, 4).double(), torch.randn(B, T, 8).double()
     layer.gain.copy_(torch.tensor([2.0, 5.0]).view(2, 1, 1))
     encoding = layer.encoding
-    transform = encoding.transform
-    table = None if transform is None else transform.table(torch.arange(T)[None])
+    table = encoding.transform.table(torch.arange(T)[None])
     bias = encoding.shared_bias(places_of(T)).double()
     q, k, v = (p(x).view(B, T, 2, 4) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     q, k = (x / x.square().sum(-1, keepdim=True).sqrt() for x in (q, k))

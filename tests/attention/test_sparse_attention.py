@@ -21,13 +21,14 @@ GLOBAL = [name for name in ("global", "random") if name in KERNELS]
 either_direction = pytest.mark.parametrize("causal", [False, True])
 
 
-def model_of(kernel, encoding="rotary", *flags):
+def stack_of(kernel, causal, encoding="rotary", *flags):
+    """The decoder, if *causal*, or the encoder of a model in float64."""
     torch.manual_seed(0)
     model = tiny(encoding, *KERNELS[kernel], *flags).double()
     for name, parameter in model.named_parameters():
         if "position" in name or "global" in name:  # so that no two projections are alike
             torch.nn.init.normal_(parameter, std=0.3)
-    return model
+    return model.decoder if causal else model.encoder
 
 
 def in_window(layer, i, j, causal):
@@ -108,8 +109,7 @@ def sparse_output(stack, index, x, mask, causal):
 )
 @torch.no_grad()
 def test_equals_dense_attention_with_the_pattern_as_a_mask(kernel, encoding, causal):
-    model = model_of(kernel, encoding)
-    stack = model.decoder if causal else model.encoder
+    stack = stack_of(kernel, causal, encoding)
     x = torch.randn(B, S, 32, dtype=torch.float64)
     mask = torch.zeros(B, S, dtype=torch.bool)
     mask[0, :7] = True  # one sentence is padded left, one right, one not
@@ -128,8 +128,7 @@ def test_equals_dense_attention_with_the_pattern_as_a_mask(kernel, encoding, cau
 @either_direction
 @torch.no_grad()
 def test_short_texts_and_rows_of_padding(kernel, causal):
-    model = model_of(kernel, "t5")
-    stack = model.decoder if causal else model.encoder
+    stack = stack_of(kernel, causal, "t5")
     for length in (1, 2, 5, 17):
         x = torch.randn(1, length, 32, dtype=torch.float64)
         mask = torch.zeros(2, length, dtype=torch.bool)
@@ -145,8 +144,7 @@ def test_short_texts_and_rows_of_padding(kernel, causal):
 def test_gradients_of_all_parameters(kernel, causal):
     small = ["--encoder-embed-dim", "8", "--decoder-embed-dim", "8"]
     small += ["--encoder-attention-heads", "2", "--decoder-attention-heads", "2"]
-    model = model_of(kernel, "rotary+t5", *small)
-    stack = model.decoder if causal else model.encoder
+    stack = stack_of(kernel, causal, "rotary+t5", *small)
     layer, mask = stack.layers[0].self_attn, torch.zeros(2, 22, dtype=torch.bool)
     mask[0, :3] = True
     x = torch.randn(2, 22, 8, dtype=torch.float64, requires_grad=True)
@@ -163,8 +161,7 @@ def test_gradients_of_all_parameters(kernel, causal):
 @every_kernel
 @either_direction
 def test_parts_of_a_long_text_are_processed_as_the_whole(kernel, causal, monkeypatch):
-    model, length = model_of(kernel, "t5"), 150
-    stack = model.decoder if causal else model.encoder
+    stack, length = stack_of(kernel, causal, "t5"), 150
     x = torch.randn(2, length, 32, dtype=torch.float64, requires_grad=True)
     mask = torch.zeros(2, length, dtype=torch.bool)
     mask[0, :3] = True
@@ -181,8 +178,7 @@ def test_parts_of_a_long_text_are_processed_as_the_whole(kernel, causal, monkeyp
 @either_direction
 def test_parts_have_the_same_dropout_in_both_passes(kernel, causal, monkeypatch):
     monkeypatch.setattr(by_blocks, "SEGMENT", 1)
-    model = model_of(kernel, "t5", "--attention-dropout", "0.3").train()
-    stack = model.decoder if causal else model.encoder
+    stack = stack_of(kernel, causal, "t5", "--attention-dropout", "0.3").train()
     x = torch.randn(2, 40, 32, dtype=torch.float64, requires_grad=True)
 
     def output(x):
@@ -202,7 +198,7 @@ def test_parts_have_the_same_dropout_in_both_passes(kernel, causal, monkeypatch)
 @either_direction
 def test_gradients_of_padding_are_numbers(kernel, causal, monkeypatch):
     monkeypatch.setattr(by_blocks, "SEGMENT", 1)
-    stack = getattr(model_of(kernel), "decoder" if causal else "encoder").float()
+    stack = stack_of(kernel, causal).float()
     x = torch.randn(3, S, 32, requires_grad=True)
     mask = torch.zeros(3, S, dtype=torch.bool)
     mask[0], mask[1, :17] = True, True
@@ -218,7 +214,7 @@ def test_gradients_of_padding_are_numbers(kernel, causal, monkeypatch):
 def test_an_overflow_stays_in_its_sentence(kernel, causal, elements, monkeypatch):
     """A sentence's first and last block are next to other sentences' blocks, but ignore them."""
     monkeypatch.setattr(by_blocks, "SEGMENT", elements)
-    stack = getattr(model_of(kernel), "decoder" if causal else "encoder")
+    stack = stack_of(kernel, causal)
     x, mask = torch.randn(3, S, 32, dtype=torch.float64), torch.zeros(3, S, dtype=torch.bool)
     x[1] = math.inf
     out = sparse_output(stack, 0, x, mask, causal)
@@ -245,7 +241,7 @@ def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):
 @torch.no_grad()
 def test_cached_decoding_equals_the_full_forward(kernel):
     """With prompts of different lengths, steps of one or several tokens, and reordered beams."""
-    decoder = model_of(kernel, "t5").decoder
+    decoder = stack_of(kernel, True, "t5")
     target = sentences(4, S)
     target[0, :5] = PAD
     for steps in ([1] * 24, [20, 1, 1, 1, 9] + [1] * 13):

@@ -1,6 +1,7 @@
 """Reading lines and JSON, and progress bars, which only terminals show."""
 
 import io
+import pickle
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def refuses(function, *arguments):
     with pytest.raises(UsageError) as caught:
         function(*arguments)
     assert "\n" not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     return str(caught.value)
 
 

@@ -4,6 +4,7 @@ import argparse
 import fractions
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,9 +53,8 @@ def test_mean_is_the_exact_mean_rounded_once(save, dtype, count):
 def test_equal_checkpoints_give_themselves_bit_for_bit(save, dtype, count):
     """This holds even if the sum of the checkpoints' values would be infinite."""
     weight = torch.cat([torch.tensor(SPECIAL), torch.randn(1000)]).to(dtype)
-    mean = average_checkpoints([save(state_with({"w": weight})) for _ in range(count)])["model"][
-        "w"
-    ]
+    paths = [save(state_with({"w": weight})) for _ in range(count)]
+    mean = average_checkpoints(paths)["model"]["w"]
     assert mean.dtype == dtype and torch.equal(mean, weight)
     assert torch.equal(1 / mean, 1 / weight)  # so that 0 and -0 differ
 
@@ -209,11 +209,6 @@ def training(tmp_path):
     return folder
 
 
-def averaged(capsys, *arguments):
-    main(["average", *map(str, arguments)])
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "inputs, flags, mean",
     [
@@ -228,20 +223,22 @@ def averaged(capsys, *arguments):
 @pytest.mark.journeys
 def test_averages_files_that_are_named_or_the_last_by_number(training, capsys, inputs, flags, mean):
     inputs, output = [training / name for name in inputs], training / "average.pt"
-    printed = averaged(capsys, "--inputs", *inputs, "--output", output, *flags)
+    main(["average", *map(str, ["--inputs", *inputs, "--output", output, *flags])])
+    printed = capsys.readouterr().out
     assert read_checkpoint(output)["model"]["w"].item() == pytest.approx(mean)
     count = flags[1] if flags else len(inputs)
     assert printed.count(str(training) + os.sep) == count + 1  # the inputs and the output
 
 
 @pytest.mark.journeys
-def test_best_is_the_highest_where_the_training_maximised(training, capsys):
+def test_best_is_the_highest_where_the_training_maximised(training):
     for path in training.glob("checkpoint.best*"):
         state = read_checkpoint(path)
         state["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"] = True
         torch.save(state, str(path))
     output = training / "average.pt"
-    averaged(capsys, "--inputs", training, "--output", output, "--num-best-checkpoints", 2)
+    best = ["--num-best-checkpoints", "2"]
+    main(["average", "--inputs", str(training), "--output", str(output), *best])
     assert read_checkpoint(output)["model"]["w"].item() == pytest.approx((10.125 + 4.2501) / 2)
 
 
@@ -249,11 +246,7 @@ def test_best_is_the_highest_where_the_training_maximised(training, capsys):
     "inputs, flags, says",
     [
         (["run"], ["--num-epoch-checkpoints", 13], "has 12 checkpoints named checkpointN.pt"),
-        (
-            ["run"],
-            ["--num-epoch-checkpoints", 5, "--checkpoint-upper-bound", 4],
-            "4 .* up to 4",
-        ),
+        (["run"], ["--num-epoch-checkpoints", 5, "--checkpoint-upper-bound", 4], "4 .* up to 4"),
         (["run"], ["--num-best-checkpoints", 4], "has 3 checkpoints"),
         (["run"], ["--num-epoch-checkpoints", 0], "--num-epoch-checkpoints 0"),
         (["nowhere"], ["--num-epoch-checkpoints", 2], "nowhere: No such file"),
@@ -266,11 +259,9 @@ def test_best_is_the_highest_where_the_training_maximised(training, capsys):
 @pytest.mark.journeys
 def test_refuses_and_leaves_the_output_as_it_was(training, monkeypatch, inputs, flags, says):
     monkeypatch.chdir(training.parent)
-    with open("average.pt", "w") as file:
-        file.write("before")
+    Path("average.pt").write_text("before")
     arguments = ["--inputs", *inputs, "--output", "average.pt", *map(str, flags)]
     with pytest.raises(UsageError, match=says):
         main(["average", *arguments])
-    with open("average.pt") as file:
-        assert file.read() == "before"
+    assert Path("average.pt").read_text() == "before"
     assert sorted(os.listdir(".")) == ["average.pt", "run"]

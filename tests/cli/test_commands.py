@@ -171,9 +171,7 @@ def test_doctor_runs_where_a_package_does_not(broken, module, text, said):
     (broken / f"{module}.py").write_text(text)
     result = python(broken, "-m", "fairseq_posenc", "doctor")
     assert result.returncode == 1 and result.stderr == ""
-    assert (
-        said in result.stdout and f"{module} cannot" in result.stdout and "fix: " in result.stdout
-    )
+    assert all(words in result.stdout for words in (said, f"{module} cannot", "fix: "))
 
 
 def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):

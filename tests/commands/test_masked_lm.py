@@ -130,24 +130,21 @@ def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
 
 
 def second_segment(folder, epoch):
-    return read(folder / f"checkpoint{epoch}.pt")[0][
-        "encoder.sentence_encoder.embed_segments.weight"
-    ][1]
+    parameters, _ = read(folder / f"checkpoint{epoch}.pt")
+    return parameters["encoder.sentence_encoder.embed_segments.weight"][1]
 
 
 def test_pairs_train_the_second_segment_and_running_text_says_that_it_does_not(corpora, tmp_path):
     two = ["--position-encoding", "rotary", "--num-segments", "2"]
     log = pretrain(corpora.text, tmp_path / "text", MODEL, *two, "--max-epoch", "5")
     assert (log.out + log.err).count("--num-segments 2: no second text") == 1
-    assert torch.equal(second_segment(tmp_path / "text", 1), second_segment(tmp_path / "text", 5))
+    assert torch.equal(*(second_segment(tmp_path / "text", epoch) for epoch in (1, 5)))
     source = ["--finetune-from-model", tmp_path / "text" / "checkpoint_last.pt"]
     flags = [*CLASSIFY, "--num-classes", "2", *source, "--max-epoch", "2"]
     log = train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags)
     assert "--segments single -> pairs" in log.out + log.err
     assert "no second text" not in log.out + log.err
-    assert not torch.equal(
-        second_segment(tmp_path / "fine", 1), second_segment(tmp_path / "fine", 2)
-    )
+    assert not torch.equal(*(second_segment(tmp_path / "fine", epoch) for epoch in (1, 2)))
     resume = [*CLASSIFY, "--num-classes", "2", "--max-epoch", "3", "--segments", "single"]
     message = refusal(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *resume)
     assert "--segments single" in message and "was trained with pairs" in message

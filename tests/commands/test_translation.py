@@ -201,20 +201,14 @@ def stock(toy, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
-@pytest.fixture(scope="module")
-def stock_learned(toy, tmp_path_factory):
-    """Checkpoint of fairseq's transformer, with learned positions."""
-    folder = tmp_path_factory.mktemp("learned")
-    train(toy.separate, folder, "--arch", "transformer", *SMALL, *LEARNED)
-    return folder / "checkpoint_last.pt"
-
-
-def test_a_model_continues_with_another_encoding(toy, stock_learned, trained, tmp_path):
+def test_a_model_continues_with_another_encoding(toy, trained, tmp_path):
+    learned = tmp_path / "learned" / "checkpoint_last.pt"
+    train(toy.separate, learned.parent, "--arch", "transformer", *SMALL, *LEARNED)
     for source, flags, by, *changes in (
-        (stock_learned, ROFORMER[:2], "--finetune-from-model", LEARNED_TABLES, []),
+        (learned, ROFORMER[:2], "--finetune-from-model", LEARNED_TABLES, []),
         (trained / "checkpoint_last.pt", LEARNED_POSITIONS, "--restore-file", [], LEARNED_TABLES),
     ):
-        folder = tmp_path / source.parent.name
+        folder = tmp_path / by
         log = train(toy.separate, folder, *SMALL, *flags, *starting_from(source, by))
         assert list(carried_over(log, source, folder)) == changes
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from support import commands
-from support.commands import TRAINING
 from support.commands import USER_DIR as PLUGIN
 from support.toy import STOCK
 from support.toy_lm import eval_lm
@@ -12,7 +11,6 @@ from fairseq_posenc.checkpoints import reading as checkpoints
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
-TINY = [*PLUGIN, *TRAINING, *STOCK]
 
 
 def test_perplexity_of_the_rest_is_given_on_request(corpus, trained_lm):
@@ -58,8 +56,8 @@ def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(toy, 
 
 def test_a_log_file_holds_every_line_once(toy, tmp_path):
     log = tmp_path / "train.log"
-    flags = ["--save-dir", tmp_path, "--max-epoch", "3", "--log-file", log, "--log-interval", "1"]
-    commands.succeed("train", toy.joined, *TINY, *flags, "--log-format", "json", "--no-save")
+    flags = ["--max-epoch", "3", "--log-file", log, "--no-save"]
+    commands.train(toy.joined, tmp_path, *STOCK, *flags)
     lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
     for epoch in (1, 2, 3):
         of_epoch = [line for line in lines if f'"epoch": {epoch},' in line]

@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from support.commands import shape
 from support.helpers import (
     TINY,
-    VOCABULARY,
     TranslationTask,
     encoding_of_sides,
     model_settings,
     parse,
     sentences,
+    task_of,
 )
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -76,10 +76,7 @@ def test_a_model_records_the_same_settings_wherever_they_were_completed(family, 
         cfg = model_settings(family, "--position-encoding", encoding, *words, task=task)
         if not completed:
             FAMILIES[family].completed = {}
-        settings = Namespace(_name=task, tokens_per_sample=64, args=None)
-        holder = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
-        holder.args = settings
-        models.build_model(cfg, holder if small else TranslationTask())
+        models.build_model(cfg, task_of(task) if small else TranslationTask())
         records.append(OmegaConf.to_container(cfg))
     assert records[0] == records[1]
 
@@ -87,11 +84,7 @@ def test_a_model_records_the_same_settings_wherever_they_were_completed(family, 
 # --- effects
 
 
-TASK = Namespace(
-    cfg=Namespace(_name="language_modeling", tokens_per_sample=32),
-    source_dictionary=VOCABULARY,
-    target_dictionary=VOCABULARY,
-)
+TASK = task_of("language_modeling", tokens_per_sample=32)
 SMALL = {
     "_name": LANGUAGE_MODEL.model,
     **{f"decoder_{name}": 16 for name in ("embed_dim", "ffn_embed_dim")},

@@ -7,7 +7,7 @@ import pytest
 from fairseq import models, options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
-from support.helpers import TINY, TranslationTask, kinds, model_settings, parse, sentences
+from support.helpers import TINY, TranslationTask, kinds, model_settings, parse, sentences, task_of
 from support.lists import rows_of
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -131,13 +131,6 @@ def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
     assert said(caplog) == []
     model_settings(*flags, "--lm-head", "tied", task="masked_lm")
     assert "--activation-fn tanh" in said(caplog)[0]
-
-
-def task_of(name):
-    """The part of a task that building a model needs."""
-    task = TranslationTask()
-    task.cfg = OmegaConf.create({"_name": name, "tokens_per_sample": 16})
-    return task
 
 
 def test_sizes_that_follow_others_follow_what_a_program_changes():

@@ -9,7 +9,8 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.optim import build_optimizer
 from omegaconf import OmegaConf
-from support.helpers import VOCABULARY, sentences
+from support.commands import shape
+from support.helpers import sentences, task_of
 
 from fairseq_posenc.basics.errors import OneLineParser, UsageError, flag_of
 from fairseq_posenc.configuration.fields import plug_in_flags
@@ -51,20 +52,10 @@ LENGTHS = {
     "posenc_masked_lm": ["tokens_per_sample", "max_positions", "num_positions"],
     "posenc_lm": ["tokens_per_sample", "max_target_positions"],
 }
-WIDTH = ["--{}-embed-dim", "8", "--{}-ffn-embed-dim", "8", "--{}-attention-heads", "2"]
-SMALL = {
-    side: [word.format(side) for word in [*WIDTH, "--{}-layers", "1"]]
-    for side in ("encoder", "decoder")
-}
 SIZES = {
-    "posenc_transformer": [*SMALL["encoder"], *SMALL["decoder"]],
-    "posenc_masked_lm": SMALL["encoder"],
-    "posenc_lm": SMALL["decoder"],
-}
-TASKS = {
-    "posenc_masked_lm": Namespace(_name="masked_lm", tokens_per_sample=16, init_token=0),
-    "posenc_lm": Namespace(_name="language_modeling", tokens_per_sample=16),
-    "posenc_transformer": Namespace(_name="translation"),
+    "posenc_transformer": shape(1, 8, 8, 2),
+    "posenc_masked_lm": shape(1, 8, 8, 2, "encoder"),
+    "posenc_lm": shape(1, 8, 8, 2, "decoder"),
 }
 
 
@@ -105,7 +96,7 @@ def loss_with(family, name, value):
     start = max((key for key in WHERE if name.startswith(key)), key=len, default="")
     words = [*SIZES[family], *WHERE.get(start, []), f"{flag_of(name)}={value}"]
     args = parser_of(family).parse_args(words)
-    task = Namespace(cfg=TASKS[family], source_dictionary=VOCABULARY, target_dictionary=VOCABULARY)
+    task = task_of(FAMILIES[family].tasks[0], tokens_per_sample=16, init_token=0)
     args.task, args.init_token = task.cfg._name, 0
     tokens = sentences(2, 5)
     given = [tokens, None, tokens] if family == "posenc_transformer" else [tokens]
@@ -138,7 +129,7 @@ def test_every_default_is_in_the_range_of_its_flag():
     ("family", "name"), [(family, name) for family, names in LENGTHS.items() for name in names]
 )
 def test_lengths_are_refused_by_name(family, name, value):
-    args = Namespace(task=TASKS[family]._name, **{name: value})
+    args = Namespace(task=FAMILIES[family].tasks[0], **{name: value})
     with pytest.raises(UsageError, match=f"{flag_of(name)} {value}: must be at least 1 and"):
         ARCH_CONFIG_REGISTRY[family](args)
 

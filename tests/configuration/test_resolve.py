@@ -1,7 +1,6 @@
 """Flags, defaults and presets work as in fairseq; settings under former names are read."""
 
 import argparse
-from argparse import Namespace
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from support.helpers import (
     model_settings,
     parse,
     sentences,
+    task_of,
     without_values,
 )
 
@@ -75,12 +75,6 @@ OF_FAMILY = {
     "translation": ("posenc_transformer", TINY),
     "language_modeling": ("posenc_lm", shape(2, 32, 48, 4, "decoder")),
 }
-
-
-def task_of(name):
-    """The part of a task that building a model needs."""
-    settings = Namespace(_name=name, tokens_per_sample=64)
-    return Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
 
 
 @pytest.mark.parametrize("family", OF_FAMILY)

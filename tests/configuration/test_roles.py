@@ -127,8 +127,8 @@ def test_fine_tuning_inherits_the_trained_model(tmp_path):
     cfg, own = configuration(MASKED_LM), plug_in_flags()
     path = tmp_path / "pretrained.pt"
     for name, field in flags_of(MASKED_LM).items():
-        alone = field.metadata.get("alone")
-        if name in HEADS | BY_TASK | {"num_positions", "max_positions"} or alone:
+        exported = field.metadata.get("exported")
+        if name in HEADS | BY_TASK | {"num_positions", "max_positions"} or exported:
             continue
         state = checkpoint_of(cfg)
         other = other_value(field, cfg.model.get(name))

@@ -265,6 +265,14 @@ def test_segments_of_dape_change_no_gradient(monkeypatch):
         torch.testing.assert_close(one, whole, atol=1e-9, rtol=1e-6)
 
 
+def test_dape_adapts_biases_in_float32_under_autocast():
+    adapted = tiny("dape").decoder.layers[0].self_attn.position_terms["dape"].adapted
+    products, static = torch.randn(2, 1, 4, 3, 5)
+    want = adapted(products, static)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(adapted(products, static), want)
+
+
 def test_the_penalty_of_kerple_stays_finite_in_float16():
     module = encoding_of("kerple", kerple_kernel="power").shared_bias["kerple"]
     torch.nn.init.constant_(module.shape, 9.0)  # |i - j|^2
@@ -283,18 +291,7 @@ def uniform(bound):
 #: how many rows tables have, and how many hidden units networks have
 MANY = 40
 #: encodings with parameters, and variants with different parameters
-STARTED = [
-    "shaw",
-    "transformer_xl",
-    "deberta",
-    "cope",
-    "fox",
-    "t5",
-    "tupe",
-    "bert_ad",
-    "fire",
-    "dape",
-]
+STARTED = "shaw transformer_xl deberta cope fox t5 tupe bert_ad fire dape".split()
 STARTED += ["t5 products", "tupe free"]
 #: standard deviations of initial values other than 0.02 (and 0 for biases, norms and scalars)
 FIRST = {

@@ -17,19 +17,6 @@ RECIPE = EXAMPLES / "language_model"
 PREPARE, TRAIN = (RECIPE / name for name in ("prepare.sh", "train.sh"))
 
 
-def wikitext(folder):
-    """Write a made-up WikiText of 40 and 10 lines, some of them empty."""
-    folder.mkdir()
-    draw = random.Random(4)
-    for split, count in (("train", 40), ("valid", 10)):
-        lines = [
-            " " + " ".join(draw.choices(["the", "<unk>", "cat", "@-@", "=", "."], k=5 * (n % 3)))
-            for n in range(count)
-        ]
-        write(folder / f"wiki.{split}.tokens", lines)
-    return folder
-
-
 headings = recipe_module("long_documents", "headings")
 characters = recipe_module("language_model", "characters")
 
@@ -78,9 +65,8 @@ def test_running_text_and_articles_in_subwords(subwords, tmp_path):
     data = tmp_path / "out" / "data-bin"
     symbols, _ = read_back(data, "train")
     assert symbols.count("</s>") == 100 and "<unk>" not in symbols
-    assert (
-        data / {"byte-bpe": "tokenizer/tokenizer.json"}.get(subwords, f"{subwords}.model")
-    ).exists()
+    name = {"byte-bpe": "tokenizer/tokenizer.json"}.get(subwords, f"{subwords}.model")
+    assert (data / name).exists()
 
 
 # --- from text to models
@@ -96,9 +82,15 @@ ADAPTIVE = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The data that prepare.sh makes from a made-up WikiText."""
-    folder = tmp_path_factory.mktemp("words")
-    wikitext(folder / "wikitext")
+    """The data that prepare.sh makes from a made-up WikiText, in which some lines are empty."""
+    folder, draw = tmp_path_factory.mktemp("words"), random.Random(4)
+    (folder / "wikitext").mkdir()
+    for split, count in (("train", 40), ("valid", 10)):
+        lines = [
+            " " + " ".join(draw.choices(["the", "<unk>", "cat", "@-@", "=", "."], k=5 * (n % 3)))
+            for n in range(count)
+        ]
+        write(folder / "wikitext" / f"wiki.{split}.tokens", lines)
     succeed(PREPARE, "wikitext", "wikitext", "out", cwd=folder)
     return folder / "out" / "data-bin"
 

@@ -46,11 +46,6 @@ def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):
 # --- from files to scores
 
 
-@pytest.fixture
-def model(folder_of):
-    return folder_of("masked_lm")
-
-
 ASKED = {"question": "the _ sleeps .", "choice": ["cat", "g"], "answer": "g"}
 SPAN = {"id": "1", "question": "the g", "answers": [{"text": "cat", "answer_start": 4}]}
 TEXTS = {"paragraphs": [{"context": "the cat sleeps .", "qas": [SPAN]}]}
@@ -62,8 +57,9 @@ FILES = {
 
 @pytest.mark.journeys
 @pytest.mark.parametrize("task", FILES)
-def test_from_published_files_to_scores(model, tmp_path, task, capsys):
+def test_from_published_files_to_scores(folder_of, tmp_path, task, capsys):
     put(tmp_path, FILES[task])
+    model = folder_of("masked_lm")
     given = [task, ".", model, "data"]
     succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, **FAST)
     run = [task, "data/data-bin", model, "runs/seed1", *TINY]
@@ -127,7 +123,8 @@ tasks = recipe_module("glue", "tasks")
 
 
 @pytest.mark.journeys
-def test_from_files_to_scores(model, tmp_path):
+def test_from_files_to_scores(folder_of, tmp_path):
+    model = folder_of("masked_lm")
     (tmp_path / "CoLA").mkdir()
     rows = ["x\t1\t\tthe cat sleeps .", "x\t0\t*\tcat the barks ."] * 4
     for split in ("train", "dev"):

@@ -91,7 +91,9 @@ def test_a_wrong_import_is_found_and_not_kept(folder, out, monkeypatch):
     model, _ = load(out.parent / "right")
 
     def verify_against(wrong):
-        reference = ForeignModel(lambda *inputs: model(*inputs)[0].detach() + wrong, "another")
+        reference = ForeignModel(
+            lambda x, y: model(x, segment_labels=y)[0].detach() + wrong, "another"
+        )
         monkeypatch.setattr(conversion, "_reference", lambda *_: reference)
         return ("import", "hf-roformer", folder, out, "--verify")
 

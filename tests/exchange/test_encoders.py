@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from support.conversion import SYMBOLS, convert, learn_pieces, refuses, save_folder
-from support.expressed import trained
+from support.expressed import EXPRESSED, checkpoint_of, trained
 
 import fairseq_posenc
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
@@ -46,12 +46,14 @@ def classifier(tmp_path):
     return path, folder / "data"
 
 
+@pytest.mark.parametrize("task", [{}, {"init_token": None, "separator_token": None}], ids=str)
 @torch.no_grad()
 def test_a_model_folder_is_exported_with_its_labels_and_subwords(
-    transformers, tmp_path, classifier
+    task, transformers, tmp_path, classifier
 ):
     """Texts and pairs of texts get the same token numbers, segments and padding as in fairseq."""
     path, data = classifier
+    trained_on(path, data, **task)
     flags = ["--data", data, "--tokenizer", "none", "--subwords", "sentencepiece"]
     convert("pack", path, tmp_path / "packed", *flags, "--subword-file", data.parent / "m.model")
     shutil.rmtree(data.parent)
@@ -65,6 +67,28 @@ def test_a_model_folder_is_exported_with_its_labels_and_subwords(
         have = model.eval()(**batch).logits.log_softmax(-1)
         want = [packed.predict(SENTENCE_HEAD, packed.encode(*pair))[0] for pair in pairs]
         torch.testing.assert_close(have, torch.stack(want), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "row, task, model, pair",
+    [
+        ("gpt2", {"add_bos_token": True}, {}, "<s> a b"),
+        ("gpt2", {"add_bos_token": False}, {}, "</s> a b"),
+        ("segments", {"sample_break_mode": "eos"}, {"segments": "pairs"}, "<s> a </s> b </s>"),
+        ("segments", {}, {"segments": "single"}, "<s> a </s> </s> b </s>"),
+    ],
+)
+def test_special_symbols_are_those_of_training(row, task, model, pair, transformers, tmp_path):
+    path = checkpoint_of(tmp_path / "ours", row, ["a", "b"])
+    state = load_file(path)
+    state["cfg"]["task"].update(task)
+    state["cfg"]["model"].update(model)
+    write_checkpoint(state, str(path))
+    convert("export", EXPRESSED[row].target, path, tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a", "b")["input_ids"]) == pair.split()
+    config = json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))
+    assert config["bos_token_id"] == tokenizer.convert_tokens_to_ids(pair.split()[0])
 
 
 def test_tokenizers_and_labels_of_others_are_refused(tmp_path, out, classifier):

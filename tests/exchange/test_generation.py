@@ -110,6 +110,9 @@ def test_masked_models_of_fairseq_itself_are_taken(transformers, tmp_path, capsy
     write_state(tmp_path, cfg, model)
     convert("export", "hf-roberta", tmp_path / "model.pt", tmp_path / "out", "--verify")
     assert "difference from RobertaForMaskedLM of transformers: 0.00e+00" in capsys.readouterr().out
+    pytest.importorskip("onnxruntime", reason="the format needs it")
+    convert("export", "onnx", tmp_path / "model.pt", tmp_path / "out.onnx", "--verify")
+    assert "largest difference from onnxruntime" in capsys.readouterr().out
 
 
 # --- folders with their own code

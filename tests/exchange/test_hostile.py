@@ -60,7 +60,10 @@ def test_weights(tmp_path, out, case):
     refuses([str(source), *words], "import", "hf-roformer", source, out)
 
 
-@pytest.mark.parametrize("labels, said", [(["a", "b"], "is ['a', 'b']"), ({"one": "a"}, "number")])
+LABELS = [(["a", "b"], "is ['a', 'b']"), ({"one": "a"}, "number"), ({"1": "a"}, "has 2 outputs")]
+
+
+@pytest.mark.parametrize("labels, said", LABELS)
 def test_names_of_classes(tmp_path, out, labels, said):
     body = {name: x for name, x in roformer_weights().items() if not name.startswith("cls.")}
     head = {**linear("classifier.dense", 16, 16), **linear("classifier.out_proj", 2, 16)}

@@ -15,6 +15,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import onnx as onnx_export
+from fairseq_posenc.flags.options import by_name
 from fairseq_posenc.models.kinds import MASKED
 
 pytestmark = pytest.mark.formulas
@@ -62,6 +63,10 @@ def batches():
         yield tokens
 
 
+def one_head(model, kind=onnx_export.OneHead):
+    return kind(model, None, VOCABULARY.symbols, by_name(model.completed_settings))
+
+
 @pytest.mark.parametrize(
     "name", ["none", "learned+rotary", "kept:rotary", *compositions(), *OTHERS]
 )
@@ -69,8 +74,7 @@ def test_equals_onnxruntime_at_other_sizes_than_the_example(runtime, name):
     layer, _, encoding = name.rpartition(":")
     frequencies.cache_clear()  # as in a new process
     model = tiny(encoding, *LAYERS[layer], *ONE_LAYER, length=LONGEST)
-    exported = onnx_export.OneHead(model, None, VOCABULARY.symbols)
-    run = onnx_export.runner(runtime, onnx_export.record(exported, name))
+    run = onnx_export.runner(runtime, onnx_export.record(one_head(model), name))
     for tokens in batches():
         with torch.no_grad():
             want = model(tokens)[0]
@@ -146,7 +150,7 @@ def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):
         def forward(self, tokens):
             return torch.polar(tokens.float(), tokens.float()).real
 
-    exported = Complex(tiny("none", *ONE_LAYER), None, VOCABULARY.symbols)
+    exported = one_head(tiny("none", *ONE_LAYER), Complex)
     with pytest.raises(UsageError, match="model.pt: --position-encoding none .*polar"):
         onnx_export.record(exported, "model.pt")
 

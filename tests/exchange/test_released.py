@@ -60,10 +60,8 @@ def test_matches_the_formulas(tmp_path, out, capsys, name, config):
     assert all(word in printed for word in (*words, *PRINTED[name]))
     assert ("γ_q was multiplied" in printed) == (config.get("attention_scale") is False)
     model, _ = load(out)
-    assert (model.args.dropout, model.args.attention_dropout) == (
-        0.1 + (name == "gau-alpha") / 10,
-        0.1,
-    )
+    rates = (0.2 if name == "gau-alpha" else 0.1, 0.1)
+    assert (model.args.dropout, model.args.attention_dropout) == rates
     assert not any(parameter.endswith("bias") for parameter, _ in model.named_parameters())
     tied = model.encoder.lm_head.weight is model.encoder.sentence_encoder.embed_tokens.weight
     assert tied == ("tie_word_embeddings" not in config)

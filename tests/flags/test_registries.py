@@ -46,11 +46,8 @@ class Looking(ContentBias):
     def forward(self, content, vectors=None):
         new = content.x.mean(-1)[:, None, :, None]  # (B, T, C) -> (B, 1, T, 1)
         gates = content.products.sigmoid() + new
-        return (
-            gates
-            if content.padding_mask is None
-            else gates.masked_fill(content.padding_mask[:, None, None], 0.0)
-        )
+        padding = content.padding_mask
+        return gates if padding is None else gates.masked_fill(padding[:, None, None], 0.0)
 
 
 class Signs(QKVTransform):
@@ -190,9 +187,8 @@ def test_logits_of_another_shape_are_refused_in_the_first_forward(registered, na
 def test_a_table_that_fairseq_does_not_have_is_refused():
     for table in (None, "fourier"):
         hook = type("Table", (InputTable,), {"table": table})
-        with pytest.raises(
-            UsageError, match=f"--position-encoding own_table: its table is {table}"
-        ):
+        said = f"--position-encoding own_table: its table is {table}"
+        with pytest.raises(UsageError, match=said):
             register_encoding("own_table", paper=PAPER, summary="a table")(hook)
     assert "own_table" not in ENCODINGS
 

@@ -53,9 +53,12 @@ def continuations(model, prompts, left, **search):
     return [[(h["tokens"].tolist(), h["score"].item()) for h in best] for best in found]
 
 
-@pytest.mark.parametrize("name", ["learned", "rotary", "cope", "favor:rotary", "gated:rotary"])
+ALONE = ["learned", "rotary", "cope", "favor:rotary", "gated:rotary", "learned --decoder-layers 0"]
+
+
+@pytest.mark.parametrize("name", ALONE)
 def test_prompts_padded_on_either_side_are_continued_as_alone(name):
-    model = tiny(name)
+    model = tiny(*name.split())
     prompts = [sentences(1, length, seed=length)[0].tolist() for length in (6, 2, 4)]
     alone = [continuations(model, [prompt], False, beam_size=2)[0] for prompt in prompts]
     for left in (True, False):

@@ -8,12 +8,11 @@ first word may also be the name of a command, followed by flags of this command.
 import re
 import shlex
 import sys
-from argparse import Namespace
 
 import pytest
 from fairseq import models, options
 from support.commands import shape
-from support.helpers import TINY, VOCABULARY, model_settings, own_criterion
+from support.helpers import TINY, model_settings, own_criterion, task_of
 from support.lists import rows_of
 
 from fairseq_posenc.basics.errors import UsageError
@@ -41,27 +40,26 @@ PARSERS = {
 
 
 def configure(arch, flags):
-    """Read the flags of an architecture; returns the settings of its model and of its task."""
+    """Read the flags of an architecture; returns the settings of its model, and its task."""
     family = family_of(arch)
     task, sizes = family.tasks[0], USUAL[family.tasks[0]]
     task = flags[flags.index("--task") + 1] if "--task" in flags else task
     flags = [*own_criterion(family), *(sizes if arch == family.model else []), *flags]
-    return model_settings(arch, *flags, task=task), Namespace(_name=task, tokens_per_sample=64)
+    return model_settings(arch, *flags, task=task), task_of(task)
 
 
 @pytest.mark.parametrize("words, pattern", rows_of("refusals.txt"))
 def test_what_cannot_work_is_refused_by_name(words, pattern, monkeypatch):
     first, *flags = (word for word in shlex.split(words) if word != "build")
-    known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
     monkeypatch.setattr(sys, "argv", [f"fairseq-{first}", "data", *flags])
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # commands replace the hook
     with pytest.raises(UsageError, match=pattern) as error:
         if first in PARSERS:
             options.parse_args_and_arch(PARSERS[first]())
         else:
-            given, settings = configure(first, flags)
+            given, task = configure(first, flags)
             assert words.startswith("build "), "is not refused when the flags are read"
-            models.build_model(given, Namespace(cfg=settings, args=settings, **known))
+            models.build_model(given, task)
     assert "\n" not in str(error.value)
     named = re.findall(r"--arch (\w+)", str(error.value))
     # suggested architectures must exist

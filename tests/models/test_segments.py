@@ -12,7 +12,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 from support.conversion import write_ids
-from support.helpers import PAD, VOCABULARY, sentences
+from support.helpers import PAD, VOCABULARY, sentences, task_of
 from support.masked_language_models import tiny
 
 from fairseq_posenc.basics.errors import UsageError
@@ -75,8 +75,9 @@ def test_a_model_reads_pairs_or_a_single_segment():
     assert labels.sum() == 6
     pairs, single = tiny("rotary", *PAIRS), tiny("rotary", "--num-segments", "2")
     single.load_state_dict(pairs.state_dict())
-    assert torch.equal(pairs(tokens)[0], single(tokens, labels)[0])
-    assert torch.equal(pairs(tokens, torch.zeros_like(labels))[0], single(tokens)[0])
+    first = torch.zeros_like(labels)
+    assert torch.equal(pairs(tokens)[0], single(tokens, segment_labels=labels)[0])
+    assert torch.equal(pairs(tokens, segment_labels=first)[0], single(tokens)[0])
     assert not torch.allclose(pairs(tokens)[0], single(tokens)[0], atol=1e-3)
     features, _ = pairs(tokens, features_only=True)  # the encoder and its stack use segments, too
     torch.testing.assert_close(pairs.encoder.extract_features(tokens)[0], features)
@@ -184,8 +185,7 @@ def older():
 
 def test_an_older_model_keeps_its_single_segment(older, caplog):
     settings, model = older
-    task = Namespace(_name="masked_lm", tokens_per_sample=64, sample_break_mode="eos")
-    task = Namespace(cfg=task, source_dictionary=VOCABULARY)
+    task = task_of("masked_lm", sample_break_mode="eos")
     again = models.build_model(OmegaConf.create(settings), task, from_checkpoint=True).eval()
     assert "older than --segments" in caplog.text and again.completed_settings.segments == "single"
     again.load_state_dict(model.state_dict())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import models
 from support.causal_language_models import SMALL as SMALL_LM
-from support.helpers import PAD, TINY, VOCABULARY, model_settings, parameters_of, sentences
+from support.helpers import PAD, TINY, model_settings, parameters_of, sentences, task_of
 from support.masked_language_models import SMALL as SMALL_MLM
 
 pytestmark = pytest.mark.formulas
@@ -54,9 +54,8 @@ FLAGS = [
 
 
 def build(arch, task, flags):
-    settings = Namespace(_name=task, tokens_per_sample=64)
-    holder = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
-    holder.args, holder.max_positions = settings, lambda: 64
+    holder = task_of(task)
+    holder.max_positions = lambda: 64
     cfg = model_settings(arch, *flags, task=task)
     cfg = cfg if isinstance(cfg, Namespace) else Namespace(**cfg)
     torch.manual_seed(1)

@@ -31,19 +31,21 @@ def without_digests(settings):
 
 
 def copied(folder, to, change=lambda settings: None):
-    copy = shutil.copytree(str(folder), str(to / "copy"))
-    settings = settings_of(folder)
+    copy, settings = shutil.copytree(folder, to / "copy"), settings_of(folder)
     change(settings)
-    with open(os.path.join(copy, "model.json"), "w", encoding="utf-8") as file:
-        json.dump(settings, file)
+    (copy / "model.json").write_text(json.dumps(settings))
     return copy
 
 
 def whole(path):
-    folder = read_model_folder(path)
+    folder = read_model_folder(str(path))
     if folder.export is not None:
         engine_for(folder, Hardware(), "ctranslate2")
-    fairseq_posenc.from_pretrained(path)
+    fairseq_posenc.from_pretrained(str(path))
+
+
+def check(path):
+    cli.main(["pack", "--check", str(path)])
 
 
 @pytest.fixture(scope="module")
@@ -55,31 +57,25 @@ def exported(tmp_path_factory):
 
 
 def test_every_file_but_the_card_has_a_digest(exported, capsys):
-    names = {
-        os.path.relpath(os.path.join(where, name), str(exported))
-        for where, _, files in os.walk(str(exported))
-        for name in files
-    }
+    files = [path for path in exported.rglob("*") if path.is_file()]
+    names = {str(path.relative_to(exported)) for path in files}
     assert set(settings_of(exported)["digests"]) == names - {"model.json", "README.md"}
-    cli.main(["pack", "--check", str(exported)])
+    check(exported)
     assert f"{len(names) - 2} files are unchanged since they were packed" in capsys.readouterr().out
 
 
 def test_a_bit_of_any_file_is_missed(exported, tmp_path):
     for name in settings_of(exported)["digests"]:
         copy = copied(exported, tmp_path)
-        path = os.path.join(copy, name)
-        with open(path, "rb") as file:
-            content = bytearray(file.read())
+        content = bytearray((copy / name).read_bytes())
         content[len(content) // 2] ^= 4
-        with open(path, "wb") as file:
-            file.write(content)
-        for read in (whole, lambda path: cli.main(["pack", "--check", path])):
+        (copy / name).write_bytes(content)
+        for read in (whole, check):
             with pytest.raises(SystemExit, match=f"{name} has changed since it was packed"):
                 read(copy)
-        os.remove(path)
+        (copy / name).unlink()
         with pytest.raises(SystemExit, match=f"{os.path.basename(name)}.* is missing"):
-            cli.main(["pack", "--check", copy])
+            check(copy)
         shutil.rmtree(copy)
 
 
@@ -114,10 +110,10 @@ def test_settings_that_are_none(tmp_path):
 def test_a_missing_dictionary_of_a_folder_without_digests(folder_of, tmp_path, name, capsys):
     made = folder_of("texts" if "/" in name else "translation")
     folder = copied(made, tmp_path, without_digests)
-    cli.main(["pack", "--check", folder])
+    check(folder)
     assert "complete; packed without digests" in capsys.readouterr().out
     for damage in (os.remove, os.mkfifo):
-        damage(os.path.join(folder, name))
+        damage(folder / name)
         with pytest.raises(SystemExit, match=f"{name} is missing"):
             whole(folder)
 
@@ -139,8 +135,8 @@ def test_a_model_of_documents_of_version_0_2_translates_sentences_and_says_so(
         change = functools.partial(dict.update, context=context)
         folder = copied(folder_of("translation"), tmp_path / str(len(said)), change)
         out = tmp_path / "out"
-        files = ["--input", str(tmp_path / "in"), "--output", str(out)]
-        cli.main(["translate", "--model", folder, *files])
+        words = ["translate", "--model", folder, "--input", tmp_path / "in", "--output", out]
+        cli.main([str(word) for word in words])
         said.append((out.read_text(), capsys.readouterr().err))
     (before, quiet), (text, warned) = said
     assert text == before and text.count("\n") == 2
@@ -150,10 +146,10 @@ def test_a_model_of_documents_of_version_0_2_translates_sentences_and_says_so(
 @pytest.mark.parametrize("longest", ["{}", "[]", '{"source": "x", "target": 3}', "{"])
 def test_an_export_with_a_damaged_description(exported, tmp_path, longest):
     folder = copied(exported, tmp_path, without_digests)
-    with open(os.path.join(folder, "ctranslate2", "fairseq_posenc.json"), "w") as file:
-        file.write(f'{{"kind": "translation", "longest": {longest}}}')
+    description = f'{{"kind": "translation", "longest": {longest}}}'
+    (folder / "ctranslate2" / "fairseq_posenc.json").write_text(description)
     with pytest.raises(SystemExit, match="fairseq_posenc.json (cannot be loaded|is not JSON)"):
-        engine_for(read_model_folder(folder), Hardware())
+        engine_for(read_model_folder(str(folder)), Hardware())
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from support.expressed import checkpoint_of
 from support.model_folders import MERGES, pack, write_model, write_task_model, write_translation
 
 from fairseq_posenc import cli
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Text
@@ -31,7 +32,7 @@ def posenc(*arguments):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A folder with a checkpoint and its data."""
-    return write_model(tmp_path_factory.mktemp("model"))
+    return write_model(tmp_path_factory.mktemp("model"), "--share-decoder-input-output-embed")
 
 
 def packed(model, out, *flags):
@@ -56,7 +57,9 @@ def test_has_what_text_needs(folder):
     assert (read.task, read.search) == ("translation", (4, 0.6))
     assert read_checkpoint(read.checkpoint)["last_optimizer_state"] is None
     card = (folder / "README.md").read_text()
-    for expected in ("en to de", "Two words.", "BLEU|nrefs:1 = 12.3", "After 7 updates"):
+    ours = load(read.checkpoint, overrides=read.overrides).model
+    size = f"{sum(each.numel() for each in ours.parameters()):,} parameters"
+    for expected in ("en to de", "Two words.", "BLEU|nrefs:1 = 12.3", "After 7 updates", size):
         assert expected in card
     assert "--position-encoding rotary" in card
 
@@ -159,6 +162,8 @@ def test_both_engines_agree(folder, tmp_path):
         posenc("translate", "--model", folder, *flags, *out)
         found.append((tmp_path / engine).read_text())
     assert found[0] == found[1] and found[0].startswith("dog")
+    with pytest.raises(SystemExit, match="--output .*/in: the result would overwrite its own sou"):
+        posenc("translate", "--model", folder, *flags, "--output", tmp_path / "in")
 
 
 def test_an_export_never_replaces_files(model, tmp_path):

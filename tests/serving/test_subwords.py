@@ -8,6 +8,7 @@ from argparse import Namespace
 import pytest
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
+from support.conversion import learn_pieces
 from support.recipes import error_of, recipe_module, write
 
 from fairseq_posenc.serving.pack import check_subwords
@@ -77,19 +78,15 @@ def test_every_byte_has_a_readable_symbol_of_its_own(kind, size, tmp_path):
 
 def learned(kind, folder, lines):
     """Learn subwords of a *kind* from lines; returns their file."""
-    source, path = write(folder / "in", lines), folder / kind
+    path = folder / kind
     if kind == "sentencepiece":
-        module = pytest.importorskip("sentencepiece", reason="subwords are learned with it")
-        module.SentencePieceTrainer.train(
-            input=source, model_prefix=str(path), vocab_size=60, minloglevel=2
-        )
-        return f"{path}.model"
+        return str(learn_pieces(path, lines, vocab_size=60))
     if kind == "marked-words":
         words = {word for line in lines for word in line.split()}
         return write(path, sorted(filter(can_be_listed, words)))
     module = pytest.importorskip("subword_nmt.learn_bpe", reason="subwords are learned with it")
-    with open(source, encoding="utf-8") as text, open(path, "w", encoding="utf-8") as codes:
-        module.learn_bpe(text, codes, 20)
+    with open(path, "w", encoding="utf-8") as codes:
+        module.learn_bpe(lines, codes, 20)
     return str(path)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from support.commands import ROOT
-from support.conversion import CONFIG, SYMBOLS
+from support.conversion import CONFIG, OURS, SYMBOLS
 from support.model_folders import pack, write_task_model
 from support.recipes import error_of
 
@@ -36,9 +36,6 @@ LINES = [
 ]
 WORDS = "the cat ##s ran and sat 公园 公 园 在 里 散步 我 爱 北京 北 京 天安门 天 安 门".split()
 WORDS += "un ##believ ##able 2026 年 , . 。 cafe naive ecole café … “ ” — spaces signs".split()
-NAMES = dict(
-    zip(["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"], ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-)
 
 
 def folder_of(folder, symbols, **settings):
@@ -51,7 +48,7 @@ def folder_of(folder, symbols, **settings):
 def agree(folder, theirs):
     """Assert that our symbols equal *theirs*, with the token numbers of the trained model."""
     ours = list(map(load(str(folder)).split, LINES))
-    assert ours == [[NAMES.get(token, token) for token in theirs(line)] for line in LINES]
+    assert ours == [[OURS.get(token, token) for token in theirs(line)] for line in LINES]
     assert sum(map(len, ours)) > 40 and any("<unk>" in line for line in ours)
     vocabulary = read_vocabulary(str(folder), None)
     (folder / "dict.txt").write_text(vocabulary.text(), encoding="utf-8")

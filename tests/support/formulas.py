@@ -4,6 +4,7 @@ A function (c, b, h, t, j) returns one logit.  c is a :class:`Case`; b, h, t and
 of a sentence, a head, a query and a key.
 """
 
+import itertools
 import math
 
 import pytest
@@ -77,9 +78,7 @@ class Case(Parts):
     def by_hand(self):
         """The logits (B, H, T, S) that the functions in LOGITS compute."""
         out = torch.zeros(B, H, self.q.size(2), self.k.size(2), dtype=torch.double)
-        for b, h, t, j in torch.cartesian_prod(
-            *(torch.arange(size) for size in out.shape)
-        ).tolist():
+        for b, h, t, j in itertools.product(*map(range, out.shape)):
             for name in set(self.encoding.name.split("+")) & set(LOGITS):
                 out[b, h, t, j] += float(LOGITS[name](self, b, h, t, j))
         return out
@@ -171,9 +170,8 @@ def tupe(c, b, h, t, j):
 
 def shaw(c, b, h, t, j):
     """Shaw et al. Eq. 4, the second summand."""
-    return (
-        c.scale * c.q[b, h, t] @ shaw_vector(c, c.terms["shaw"].key_table, h, c.distance(b, t, j))
-    )
+    vector = shaw_vector(c, c.terms["shaw"].key_table, h, c.distance(b, t, j))
+    return c.scale * c.q[b, h, t] @ vector
 
 
 def shaw_vector(c, table, h, distance):
@@ -200,12 +198,8 @@ def transformer_xl(c, b, h, t, j):
 
 def deberta(c, b, h, t, j):
     """DeBERTa Eq. 4, the last two summands, with δ of Eq. 3."""
-    term, table, head = (
-        c.terms["deberta"],
-        c.tables["deberta"].table.weight,
-        slice(h * D, h * D + D),
-    )
-    to_key = c.distance(b, t, j)
+    term, table = c.terms["deberta"], c.tables["deberta"].table.weight
+    to_key, head = c.distance(b, t, j), slice(h * D, h * D + D)
     to_query = to_key if c.options.deberta_released else -to_key
     r_k, r_q = (table[clip(d, -3, 2) + 3] for d in (to_key, to_query))
     to_position = c.q[b, h, t] @ (term.k_proj.weight @ r_k)[head]

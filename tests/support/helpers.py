@@ -99,6 +99,13 @@ class TranslationTask:
     cfg = Namespace(_name="translation")
 
 
+def task_of(name, **settings):
+    """The part of any task that building a model needs; *settings* are further ones of the task."""
+    settings = Namespace(**{"_name": name, "tokens_per_sample": 64, **settings})
+    dictionaries = dict.fromkeys(("source_dictionary", "target_dictionary"), VOCABULARY)
+    return Namespace(**dictionaries, cfg=settings, args=settings)
+
+
 @functools.lru_cache(maxsize=None)
 def _parse(arch, flags, task):
     arguments = ["data", "--task", task, "--arch", arch, *flags]

@@ -41,7 +41,6 @@ def algorithm(parameter, gradients, rate, beta, momentum, c, d, eps):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_steps_are_those_of_the_paper(momentum):
-    torch.manual_seed(1)
     start, gradients = torch.randn(5, 3), torch.randn(6, 5, 3)
     parameter = torch.nn.Parameter(start.clone())
     flags = {"amos_beta": 0.98, "amos_momentum": momentum, "amos_c": 0.5, "amos_d": 0.4}
@@ -55,7 +54,6 @@ def test_steps_are_those_of_the_paper(momentum):
 
 
 def test_an_optimizer_that_is_resumed_ends_where_it_would_have():
-    torch.manual_seed(1)
     start, gradients = torch.randn(5, 3), torch.randn(6, 5, 3)
     parameters = [torch.nn.Parameter(start.clone()) for _ in range(2)]
     one, other = (build_optimizer(settings(0.3, amos_momentum=0.9), [p]) for p in parameters)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
-from fairseq_posenc.attention.functional import Batch, dropout_rate, no_autocast
+from fairseq_posenc.attention.functional import Batch, dropout_rate
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import (
@@ -38,7 +38,7 @@ from fairseq_posenc.attention.linear.segments import (
     split,
 )
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated, no_autocast
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.encodings import ENCODINGS, Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options

@@ -117,9 +117,8 @@ def attend_causally(
         out, products = products_before(q, rotate(k), v, start, last)
         return out, None if products is None else KeySums(products, seen[:, :, -1])
     if rotate is identity:  # numerator and denominator share the products of features
-        start = (
-            None if state is None else torch.cat((state.products, state.sums.unsqueeze(2)), dim=2)
-        )
+        if state is not None:
+            start = torch.cat((state.products, state.sums.unsqueeze(2)), dim=2)
         out, total = products_before(q, k, torch.cat((v, ones), dim=-1), start, last)
         out, seen = out.split((v.size(-1), 1), dim=-1)
         products, sums = (None, None) if total is None else total.split((v.size(-1), 1), dim=2)

@@ -9,17 +9,16 @@ each segment would take as much memory as the queries.
 
 import functools
 import math
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import KeySums
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, no_autocast, view_as_stack
 from fairseq_posenc.flags.options import Layer
 
 
@@ -42,11 +41,6 @@ def split(tensors: Sequence[Optional[Tensor]], length: int, size: int) -> List[S
     return [Segment(*each) for each in zip(*columns)]
 
 
-def total(states: Iterable[KeySums]) -> KeySums:
-    """The sum of all *states*."""
-    return functools.reduce(KeySums.plus, states)
-
-
 def attend_by_segments(
     layer: Layer, segments: List[Segment], causal: bool, stabiliser: Optional[Tensor]
 ) -> Iterator[Tensor]:
@@ -61,7 +55,7 @@ def attend_by_segments(
             out, state = layer.advanced(s, state, s is segments[-1])
             yield out
     else:
-        state = total(layer.summary(s, stabiliser) for s in segments)
+        state = functools.reduce(KeySums.plus, (layer.summary(s, stabiliser) for s in segments))
         for s in segments:
             yield layer.attended(s, state)
 
@@ -184,7 +178,8 @@ def _differentiate_everywhere(
     layer: Layer, parts: List[Segment], gradients: Sequence[Tensor], stabiliser: Optional[Tensor]
 ) -> None:
     """Add the gradients of bidirectional attention to the leaves in *parts*."""
-    state = _with_gradient(total(layer.summary(s, stabiliser) for s in parts))
+    sums = functools.reduce(KeySums.plus, (layer.summary(s, stabiliser) for s in parts))
+    state = _with_gradient(sums)
     assert state is not None
     for s, gradient in zip(parts, gradients):
         with torch.enable_grad():

@@ -3,6 +3,7 @@
 A table describes each class; see :mod:`~fairseq_posenc.exchange.huggingface.table`.
 """
 
+import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from torch import Tensor, nn
@@ -26,7 +27,6 @@ from fairseq_posenc.exchange.huggingface.entries import (
     read_labels,
     settings_of,
 )
-from fairseq_posenc.exchange.huggingface.folder import reference
 from fairseq_posenc.exchange.huggingface.table import TRANSPOSED, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import read_tensors, write_tensors
 from fairseq_posenc.exchange.native import (
@@ -36,10 +36,9 @@ from fairseq_posenc.exchange.native import (
     NativeCheckpoint,
     read_translation,
 )
-from fairseq_posenc.exchange.reader import LEADING, Reader
+from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.models import kinds
 
-_END = LEADING.index("</s>")
 _MASK_NOTE = (
     "the tokenizer treats the name of a special symbol in a text as ordinary text; to use mask "
     "tokens, call it with split_special_tokens=False"
@@ -81,7 +80,9 @@ def read_class(
     labels: List[str] = []
     if head is not None:
         notes.append(f"the language-model head is untrained, since {folder.path} has none")
-        labels, note = read_labels(config, head)
+        last = re.compile(rf"{head}\.(out_proj\.)?weight$")
+        (rows,) = (len(x) for key, x in reader.parameters.items() if last.search(key))
+        labels, note = read_labels(config, head, rows)
         notes.append(note)
     notes += source.numbering.notes(vocab, config)
     order = {stack.side: vocab.order for stack in source.stacks}
@@ -111,7 +112,7 @@ def _reference(
 
     segments, labels = bool(table.stacks[0].segments), bool(table.architectures[name].heads)
     description = f"{name} of transformers"
-    return reference(load, description, numbers, missing, start, segments, labels)
+    return hf.reference(load, description, numbers, missing, start, segments, labels)
 
 
 #: The flags of an export, for each kind of model.
@@ -145,10 +146,8 @@ class ClassExporter(CheckpointExporter):
                 f"model has --arch {checkpoint.kind.arch}"
             )
         name, built = _choose(target, checkpoint, head)
-        family = target.kind.family
-        formats.refuse_inexpressible(
-            path, family, settings, expressible(target, name, built, settings)
-        )
+        known = expressible(target, name, built, settings)
+        formats.refuse_inexpressible(path, target.kind.family, settings, known)
         hides = target.output_biases != () or target.kind is not kinds.TRANSLATION
         segments = ["token_type_ids"] if target.stacks[0].segments else []
         inputs = ["input_ids", *segments, "attention_mask"]
@@ -172,7 +171,7 @@ class ClassExporter(CheckpointExporter):
         numbers = {
             side: order[: texts.known[side]].argsort() for side, order in texts.orders.items()
         }
-        start = int(numbers[target.stacks[-1].side][_END]) if target.start else None
+        start = int(numbers[target.stacks[-1].side][kinds.END]) if target.start else None
         masked = (_MASK_NOTE,) if name.endswith("MaskedLM") else ()
         foreign = _reference(target, folder, name, numbers, 0, start)
         return Exported(foreign, (*notes, *texts.notes, *masked))

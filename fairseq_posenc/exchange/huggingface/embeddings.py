@@ -23,11 +23,9 @@ from fairseq_posenc.exchange.huggingface.table import (
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, Config, ForeignParameters, Reader, size_of
-from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
+from fairseq_posenc.models.kinds import END, PAD, TRANSLATION, Parameters, Settings
 
 _SEGMENTS = "embed_segments.weight"
-#: fairseq's number of ``</s>``.
-_END = LEADING.index("</s>")
 #: The logit of a symbol that must not be produced; it is finite in half precision.
 _HIDDEN = -65504.0
 _OTHER_START = (
@@ -142,8 +140,7 @@ def _close(one: Tensor, other: Tensor, bound: float) -> bool:
 def start_of(source: TransformersClass, reader: Reader, config: Config) -> int:
     """The number of the token with which translations of the foreign model begin."""
     usual = int(reader.vocabulary.order[LEADING.index(source.start)])
-    start: int = config.get("decoder_start_token_id", usual)
-    return start
+    return config.get("decoder_start_token_id", usual)
 
 
 def read_embeddings(
@@ -182,9 +179,9 @@ def read_embeddings(
     notes: List[str] = []
     if source.start:
         number = int((vocabulary.order == start_of(source, reader, config)).nonzero()[0])
-        if number != _END:
+        if number != END:
             last = last.clone()
-            last[_END] = last[number].clone()
+            last[END] = last[number].clone()
             notes.append(_OTHER_START)
     gain, root = gains.get(stacks[-1].side), math.sqrt(last.size(-1))
     if gain is not None and tied and source.divides:
@@ -254,16 +251,12 @@ def read_tables(
             reader.move(stack.segments, stack.ours + _SEGMENTS)
         if not stack.table:
             continue
-        theirs, first, computed = (
-            stack.table.theirs,
-            stack.table.first(config),
-            stack.table.computed,
-        )
+        theirs, first_row, computed = stack.table
         if computed and theirs not in reader:
-            tables.append(
-                (stack.ours, stack.table, computed(longest, settings[f"{stack.side}_embed_dim"]))
-            )
+            channels = settings[f"{stack.side}_embed_dim"]
+            tables.append((stack.ours, stack.table, computed(longest, channels)))
             continue
+        first = first_row(config)
         table = reader.take(theirs)
         if table.dim() != 2 or len(table) != first + longest:
             raise UsageError(

@@ -27,8 +27,8 @@ from fairseq_posenc.exchange.huggingface.texts import (
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Config, Vocabulary, read_vocabulary
-from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import PAD
+from fairseq_posenc.models.segments import special_tokens
 from fairseq_posenc.serving.transformers_tokenizer import (
     BERT,
     JIEBA,
@@ -112,12 +112,13 @@ def padding_of(config: Config) -> int:
 
 def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, str]) -> Marks:
     """The special symbols around texts in training: [CLS], and separators after texts."""
-    fine_tuned = hasattr(checkpoint.task, "separator_token")
-    separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
-    begin, end, second = names["<s>"], names["</s>"], ":1" if _SEGMENTS in inputs else ""
-    between = f"{end} {end}" if separator else end
-    pair = f"{begin} $A {between} $B{second} {end}{second}"
-    return Marks(_ROLES, f"{begin} $A {end}", pair, inputs)
+    pairs = getattr(checkpoint.loaded.model, "reads_pairs", False)
+    dictionary = checkpoint.dictionaries["encoder"]
+    first, separator = special_tokens(checkpoint.task, dictionary, pairs)
+    end, second = names["</s>"], ":1" if _SEGMENTS in inputs else ""
+    single = f"$A {end}" if first is None else f"{names['<s>']} $A {end}"
+    between = "" if separator is None else f"{end} "
+    return Marks(_ROLES, single, f"{single} {between}$B{second} {end}{second}", inputs)
 
 
 def _copied(
@@ -186,7 +187,7 @@ class WordPieceTexts(Texts):
             "tokenizer_class": "RoFormerTokenizer",
             "split_special_tokens": True,  # names of special symbols are text
             "model_max_length": checkpoint.settings[checkpoint.kind.length],
-            "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(_FIRST) :]),
+            "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(first) :]),
         }
         Path(folder, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
         text = "".join(symbol + "\n" for symbol in symbols)

@@ -218,8 +218,8 @@ def label_entries(
     return entries
 
 
-def read_labels(config: Config, head: str) -> Tuple[List[str], str]:
-    """The names of classes in config.json, and a note that lists them for *head*.
+def read_labels(config: Config, head: str, rows: int) -> Tuple[List[str], str]:
+    """The names of classes in config.json, and a note that lists them for *head*, with *rows* rows.
 
     Returns:
         the names in order, or no names if one is a default such as ``LABEL_0``, is a duplicate, or
@@ -229,6 +229,8 @@ def read_labels(config: Config, head: str) -> Tuple[List[str], str]:
     if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
         raise UsageError(f"{config.path}: id2label is {names!r}; it must map numbers to names")
     classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
+    if names and sorted(map(int, names)) != list(range(rows)):
+        raise UsageError(f"{config.path}: id2label is {names!r}, but the head has {rows} outputs")
     labels = [names[number] for number in sorted(names, key=int)]
     usable = [
         label

@@ -28,6 +28,7 @@ from fairseq_posenc.serving.transformers_tokenizer import numbers_in
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_AS_ONE = " (weights split into several files must be saved as one)"
 #: The number of rows of an embedding is often rounded up to a multiple of one of these numbers.
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
@@ -66,16 +67,13 @@ def open_folder(
     return Folder(path, config.without_aliases(aliases), weights, read_weights(weights))
 
 
-def weights_file(path: str) -> str:
-    """The path of the weights in a folder; a UsageError names the possible files."""
-    for name in _WEIGHTS:
-        weights = os.path.join(path, name)
-        if os.path.isfile(weights):
-            return weights
-    raise UsageError(
-        f"{path}: has no weights; it needs {' or '.join(_WEIGHTS)} (weights split into several "
-        "files must be saved as one)"
-    )
+def weights_file(path: str, names: Collection[str] = _WEIGHTS, advice: str = _AS_ONE) -> str:
+    """The path of the weights in a folder; a UsageError lists the possible *names* of the file."""
+    files = (os.path.join(path, name) for name in names)
+    found = next(filter(os.path.isfile, files), None)
+    if found is None:
+        raise UsageError(f"{path}: has no weights; it needs {' or '.join(names)}{advice}")
+    return found
 
 
 def read_weights(path: str) -> ForeignParameters:
@@ -94,11 +92,15 @@ def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
 
 def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
     """Write the configuration and the weights."""
-    safetensors = import_extra("safetensors.torch", "model.safetensors")
     Path(path, _CONFIG).write_text(json_text(entries), "utf-8")
+    write_safetensors(os.path.join(path, "model.safetensors"), parameters)
+
+
+def write_safetensors(path: str, parameters: ForeignParameters) -> None:
+    """Write a file of tensors."""
+    safetensors = import_extra("safetensors.torch", os.path.basename(path))
     tensors = {name: value.contiguous() for name, value in parameters.items()}
-    content = safetensors.save(tensors, metadata={"format": "pt"})
-    Path(path, "model.safetensors").write_bytes(content)
+    Path(path).write_bytes(safetensors.save(tensors, metadata={"format": "pt"}))
 
 
 def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module:

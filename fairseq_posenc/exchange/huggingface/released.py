@@ -47,6 +47,7 @@ class FormulaImporter(ClassImporter):
         return imported._replace(foreign=foreign)
 
 
+_OTHER = "hf-roformer reads layer_norm with use_bias true"
 ROFORMER_V2 = ROFORMER._replace(
     architectures={"RoFormerForMaskedLM": output({})},
     stacks=(
@@ -57,13 +58,8 @@ ROFORMER_V2 = ROFORMER._replace(
     entries=(
         *ENTRIES,
         activation("hidden_act"),
-        t.fixed(
-            "norm_type",
-            "rms_norm",
-            "layer_norm",
-            why="hf-roformer reads layer_norm with use_bias true",
-        ),
-        t.fixed("use_bias", False, True, why="hf-roformer reads layer_norm with use_bias true"),
+        t.fixed("norm_type", "rms_norm", "layer_norm", why=_OTHER),
+        t.fixed("use_bias", False, True, why=_OTHER),
         # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
         t.fixed("is_decoder", False),
         t.fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),

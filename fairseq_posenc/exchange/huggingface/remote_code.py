@@ -24,17 +24,15 @@ from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.exporter import CARD_FLAGS, SUBWORD_FLAGS, CheckpointExporter, Exported
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.entries import GATED
-from fairseq_posenc.exchange.huggingface.folder import reference
 from fairseq_posenc.exchange.huggingface.rope import reordered
 from fairseq_posenc.exchange.huggingface.texts import TranslationTexts, WrittenTexts
 from fairseq_posenc.exchange.native import DATA, LANGUAGES, NativeCheckpoint, read_translation
-from fairseq_posenc.exchange.reader import LEADING
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
-from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
+from fairseq_posenc.models.kinds import END, PAD, TRANSLATION, Parameters, Settings
 
 NAME = "hf-remote-code"
-_TEXTS, _END = TranslationTexts(), LEADING.index("</s>")
+_TEXTS = TranslationTexts()
 _MODULE = "modeling_posenc_seq2seq"
 _TEMPLATE = Path(__file__).with_name("templates") / f"{_MODULE}.py.txt"
 _CLASS, _CONFIG = "PosencForConditionalGeneration", "PosencSeq2SeqConfig"
@@ -123,7 +121,7 @@ class RemoteExporter(CheckpointExporter):
         code = _TEMPLATE.read_text("utf-8")
         Path(folder, f"{_MODULE}.py").write_text(code, "utf-8")
         numbers = {side: torch.arange(known) for side, known in texts.known.items()}
-        foreign = reference(partial(self.load, folder), self.name, numbers, 0, _END)
+        foreign = hf.reference(partial(self.load, folder), self.name, numbers, 0, END)
         note = "load it with trust_remote_code=True: the code is in the folder"
         return Exported(foreign, (note, *texts.notes))
 

@@ -82,5 +82,4 @@ def renumbered(model: Any, numbers: Mapping[str, int]) -> bytes:
         elif symbol in own:
             score, kind = own[symbol].score, own[symbol].type
         written.pieces.add(piece=symbol, score=score, type=kind)
-    content: bytes = written.SerializeToString()
-    return content
+    return written.SerializeToString()

@@ -17,7 +17,7 @@ from fairseq_posenc.exchange import reader
 from fairseq_posenc.exchange.huggingface.splitters import Splitter, splitter_of
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Config
-from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
@@ -38,15 +38,10 @@ class Marks(NamedTuple):
     inputs: List[str]  # names of the model's inputs
 
 
-#: Every text of a language model begins with ``</s>``.
-CAUSAL_MARKS = Marks(
-    {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
-    "</s> $A",
-    "</s> $A $B",
-    ["input_ids", "attention_mask"],
-)
+_ROLES = {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+_INPUTS = ["input_ids", "attention_mask"]
 #: Sources and targets of translation models end with ``</s>``.
-TRANSLATION_MARKS = CAUSAL_MARKS._replace(single="$A </s>", pair="$A $B </s>")
+TRANSLATION_MARKS = Marks(_ROLES, "$A </s>", "$A $B </s>", _INPUTS)
 
 
 def write_symbols(
@@ -163,7 +158,7 @@ def write_generation(folder: str, entries: Mapping[str, Any], hidden: Iterable[i
 
 
 class CausalTexts(Texts):
-    """Vocabulary and tokenizer of language models, whose texts begin with ``</s>``."""
+    """Vocabulary and tokenizer of language models, whose texts begin with ``</s>`` or ``<s>``."""
 
     def notes(self, vocabulary: reader.Vocabulary, config: Config) -> List[str]:
         """See :class:`Texts`."""
@@ -183,7 +178,9 @@ class CausalTexts(Texts):
         longest = checkpoint.settings["max_target_positions"]
         dictionary = checkpoint.dictionaries["decoder"]
         splitter = splitter_of(checkpoint.subwords, "decoder", dictionary.symbols, hides)
-        order = write_symbols(folder, dictionary, longest, CAUSAL_MARKS, splitter)
+        begin = "<s>" if option(checkpoint.task, "add_bos_token") else "</s>"
+        marks = Marks({**_ROLES, "bos_token": begin}, f"{begin} $A", f"{begin} $A $B", _INPUTS)
+        order = write_symbols(folder, dictionary, longest, marks, splitter)
         if splitter.sentencepiece is not None:
             Path(folder, "tokenizer.model").write_bytes(splitter.sentencepiece)
         known, notes = len(dictionary), list(splitter.notes)
@@ -192,8 +189,8 @@ class CausalTexts(Texts):
                 f"{len(splitter.hidden)} subwords that dict.txt lacks have the embedding "
                 "of <unk>; generation_config.json keeps them from being generated"
             )
-        end = dictionary.eos()
-        entries = {"pad_token_id": PAD, "bos_token_id": end, "eos_token_id": end}
+        entries = {"pad_token_id": PAD, "bos_token_id": dictionary.index(begin)}
+        entries["eos_token_id"] = dictionary.eos()
         # without max_length, a pipeline would generate beyond the longest text
         search = {**entries, "max_length": longest}
         write_generation(folder, search, range(known, len(order)))

@@ -7,6 +7,7 @@ sinusoidal positions, norms first                                 M2M100ForCondi
 T5 bias, RMS norms first, no biases                               T5ForConditionalGeneration
 """
 
+from operator import not_
 from types import MappingProxyType
 from typing import Any, Iterator, Mapping, Optional, Tuple
 
@@ -97,14 +98,7 @@ def _entries(
         t.entry("d_model", WIDTH),
         *(t.entry(f"{s}_{name}", (f"{s}_{sizes[name]}",)) for s in SIDES for name in sizes),
         activation("activation_function", usual=act),
-        t.entry(
-            "scale_embedding",
-            ("no_scale_embedding",),
-            Config.flag,
-            scaled,
-            lambda flag: not flag,
-            lambda setting: not setting,
-        ),
+        t.entry("scale_embedding", ("no_scale_embedding",), Config.flag, scaled, not_, not_),
         longest("max_position_embeddings"),
         *(rate(name, name, usual=rates.get(name, 0.0)) for name in RATES),
         *more,

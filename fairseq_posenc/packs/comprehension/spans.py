@@ -94,10 +94,7 @@ def best_spans(
     sums = (start[:, :, None] + ends).flatten(1)
     scores, places = sums.topk(min(count, sums.shape[1]), dim=1)
     first = torch.div(places, longest, rounding_mode="floor")
-    if classified:
-        null = logits[:, 0, 2].float()
-    else:
-        null = logits[:, 0, :2].float().sum(dim=1)
+    null = logits[:, 0, 2].float() if classified else logits[:, 0, :2].float().sum(dim=1)
     return first, first + places % longest, scores, null
 
 

@@ -11,7 +11,7 @@ positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, r
 rules these positions out, because each new token would change the positions of the cached keys.
 """
 
-from typing import Optional, Type, cast
+from typing import Optional, Type
 
 import torch
 from fairseq.data import Dictionary
@@ -131,7 +131,7 @@ def spreads(options: Options) -> bool:
 
 def class_of_sampler(options: Options) -> Type[Sampler]:
     """The class that ``--position-sampler`` selects."""
-    return cast(Type[Sampler], SAMPLERS.find(options.position_sampler).thing)
+    return SAMPLERS.find(options.position_sampler).thing
 
 
 @register_replacement("random_positions", of=AssignedPositions)

@@ -19,7 +19,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.flags.settings import SAME, setting
 
 FLAG = "--compile-layers"
 #: Arguments of ``torch.compile``.
@@ -39,6 +39,7 @@ class CompileFlags:
         "compile every layer with torch.compile, in training and generation; needs PyTorch 2.4 and "
         "a C++ compiler",
         role="free",
+        exported=SAME,
     )
 
 

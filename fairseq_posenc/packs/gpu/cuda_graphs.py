@@ -20,7 +20,7 @@ from fairseq_posenc.attention.cache import STATE, counted, take_cache
 from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.flags.settings import SAME, setting
 from fairseq_posenc.packs.gpu.recorded_step import Caches, Recording, Sizes, source_keys
 from fairseq_posenc.stacks.decoder import CacheState, Steps, Weights
 from fairseq_posenc.stacks.positions import Assigned
@@ -42,6 +42,7 @@ class GraphFlags:
         "in generation on a GPU, record a decoding step as a CUDA graph and replay the graph for "
         "every token; no effect in training or on a CPU",
         role="free",
+        exported=SAME,
     )
 
 

@@ -27,7 +27,7 @@ from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import register_replacement
-from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.flags.settings import SAME, setting
 
 #: Since PyTorch 2.6, ``flex_attention`` supports gradients of tensors that *score_mod* reads.
 HAS_FLEX = TORCH_VERSION >= (2, 6)
@@ -48,6 +48,7 @@ class BackendFlags:
         "PyTorch's FlexAttention, which needs no bias for all pairs of tokens with T5, ALiBi, "
         "KERPLE or Sandwich; its gradients of learned logits are not deterministic",
         role="free",
+        exported=SAME,
         choices=("fused", "flex"),
         needs={"attention": ("softmax",)},
     )
@@ -165,8 +166,7 @@ def flex_attend(
 
     kernel = _kernel(q.is_cuda)
     grouped = k.size(1) < q.size(1)
-    out = kernel(q, k, v, score_mod=add_logit, block_mask=blocks, scale=scale, enable_gqa=grouped)
-    return out
+    return kernel(q, k, v, score_mod=add_logit, block_mask=blocks, scale=scale, enable_gqa=grouped)
 
 
 @lru_cache(maxsize=None)

@@ -18,16 +18,10 @@ from fairseq_posenc.attention.cache import (
     updates_in_place,
     writable,
 )
-from fairseq_posenc.attention.functional import (
-    Batch,
-    additive_mask,
-    drop,
-    dropout_rate,
-    no_autocast,
-)
+from fairseq_posenc.attention.functional import Batch, additive_mask, drop, dropout_rate
 from fairseq_posenc.attention.gated import GatedAttention, squared_relu
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, no_autocast
 from fairseq_posenc.configuration.features import register_feature
 from fairseq_posenc.encodings import Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
@@ -212,9 +206,8 @@ class MixedChunkAttention(GatedAttention):
         batch, length = tokens.v.shape[:2]
         real = tokens.v.new_ones(batch, length, dtype=torch.bool)
         real = real if padding_mask is None else ~padding_mask
-        out = []
-        for i in range(length):
-            out.append(self._step(Projected(*(part[:, i] for part in tokens)), real[:, i], state))
+        steps = (Projected(*(part[:, i] for part in tokens)) for i in range(length))
+        out = [self._step(step, real[:, i], state) for i, step in enumerate(steps)]
         seen = state["prev_tokens"].size(1) + length
         state["prev_tokens"] = counted(tokens.v, seen)
         self.set_incremental_state(incremental_state, STATE, state)

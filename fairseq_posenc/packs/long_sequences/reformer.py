@@ -13,15 +13,9 @@ from torch import Tensor
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
 from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import STATE, IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import (
-    Batch,
-    aligned,
-    attend,
-    dropout_rate,
-    no_autocast,
-)
+from fairseq_posenc.attention.functional import Batch, aligned, attend, dropout_rate
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, no_autocast
 from fairseq_posenc.encodings import Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting

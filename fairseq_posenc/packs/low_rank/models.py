@@ -29,7 +29,8 @@ from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.family import PartlySaved
 
-#: The state-dict entry with the digest of the base: 16 numbers of 16 bits each, as float32.
+#: The state-dict entry with the digest of the base: 32 whole numbers below 256, which are exact in
+#: every type that a model can have.
 DIGEST = "low_rank_base"
 #: Suffixes of the names of the trained matrices.
 PARTS = (".lora_A", ".lora_B")
@@ -165,7 +166,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
 
 def _check_base(path: str, digest: Tensor, state: Mapping[str, Tensor]) -> None:
     saved = state.get(DIGEST)
-    if saved is not None and not torch.equal(saved.cpu(), digest.to(saved.dtype)):
+    if saved is not None and not torch.equal(saved.cpu().float(), digest):
         raise UsageError(
             f"--lora-base {path}: the checkpoint was trained with another base; give its own base"
         )
@@ -189,8 +190,7 @@ def digest_of(state: Mapping[str, Tensor]) -> Tensor:
         x = state[name].detach().cpu().contiguous()
         hashed.update(name.encode())
         hashed.update(x.view(torch.uint8).numpy().tobytes() if x.dim() else str(x.item()).encode())
-    both = torch.tensor(list(hashed.digest()), dtype=torch.float32).view(16, 2)
-    return both[:, 0] * 256 + both[:, 1]
+    return torch.tensor(list(hashed.digest()), dtype=torch.float32)
 
 
 def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:

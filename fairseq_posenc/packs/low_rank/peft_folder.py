@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
-from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange.formats import FORMATS, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
@@ -71,7 +70,6 @@ def write_adapter(
 
     *matrices* is keyed by module names; *modules* maps ends of names to all names with that end.
     """
-    safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
     ends = [end for end, names in modules.items() if set(names) & set(matrices)]
     within = tuple(f".{end}" for end in ends)
     matched = {name for names in modules.values() for name in names if name.endswith(within)}
@@ -94,13 +92,12 @@ def write_adapter(
         **entries,
     }
     tensors = {
-        f"base_model.model.{name}.lora_{part}.weight": x.contiguous()
+        f"base_model.model.{name}.lora_{part}.weight": x
         for name, pair in matrices.items()
         for part, x in (("A", pair.a), ("B", pair.b))
     }
     Path(folder, CONFIG).write_text(json_text(content), "utf-8")
-    saved = safetensors.save(tensors, metadata={"format": "pt"})
-    Path(folder, _WEIGHTS[0]).write_bytes(saved)
+    hf.write_safetensors(os.path.join(folder, _WEIGHTS[0]), tensors)
 
 
 def read_adapter(folder: str) -> Dict[str, LowRank]:
@@ -110,9 +107,7 @@ def read_adapter(folder: str) -> Dict[str, LowRank]:
         UsageError: a file is missing or damaged, or the adapter changes more than Eq. 3 does.
     """
     config = _config(folder)
-    file = next((f for f in (os.path.join(folder, n) for n in _WEIGHTS) if os.path.isfile(f)), None)
-    if file is None:
-        raise UsageError(f"{folder}: has no weights; it needs {' or '.join(_WEIGHTS)}")
+    file = hf.weights_file(folder, _WEIGHTS, advice="")
     parts: Dict[str, Dict[str, Tensor]] = {}
     for name, value in hf.read_weights(file).items():
         match = _KEY.fullmatch(name)

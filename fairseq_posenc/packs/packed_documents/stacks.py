@@ -42,7 +42,7 @@ class DocumentFlags:
         "compute each document of a sample as if it were alone: attention stays in the document, "
         "whose positions start at 0; documents end at --position-separators",
         role="free",
-        alone="the exported model treats each text as one document",
+        exported="the exported model treats each text as one document",
     )
 
 

@@ -90,11 +90,8 @@ def check_masking(cfg: MaskingConfig) -> None:
             f"--span-boundary-objective: needs spans, not --masking {cfg.masking}; give "
             "--masking spans"
         )
-    if cfg.masking != TOKENS:
-        _check_shares(cfg)
-
-
-def _check_shares(cfg: MaskingConfig) -> None:
+    if cfg.masking == TOKENS:
+        return
     if not 0 < cfg.mask_prob < 1:
         raise UsageError(f"--mask-prob {cfg.mask_prob}: must be between 0 and 1, such as 0.15")
     shares = {name: getattr(cfg, name) for name in ("leave_unmasked_prob", "random_token_prob")}
@@ -147,7 +144,6 @@ class MaskedSamples(SizedDataset):
         static: int,
         shards: int,
     ) -> None:
-        super().__init__()
         self.samples, self.masks, self.static, self.shards = samples, masks, static, shards
         self.padding, self.seed = padding, seed
 
@@ -192,8 +188,7 @@ class MaskedSamples(SizedDataset):
     @property
     def sizes(self) -> np.ndarray:  # type: ignore[override]
         """Tokens of each sample (N,), which may differ between epochs."""
-        sizes: np.ndarray = self.samples.sizes
-        return sizes
+        return self.samples.sizes
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Numbers of tokens of the samples *indices*."""

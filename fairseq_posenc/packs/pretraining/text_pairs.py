@@ -113,7 +113,6 @@ class TextPairs(SizedDataset):
     def __init__(
         self, lines: FairseqDataset, cfg: Options, dictionary: Dictionary, name: str
     ) -> None:
-        super().__init__()
         self.lines, self.seed = lines, cfg.seed
         self.relation, self.unit = str(cfg.pairs), str(cfg.unit)
         self.begin = torch.tensor([dictionary.bos()])

@@ -32,7 +32,6 @@ def sampler_of(name, number):
 
 
 def test_a_sample_is_sorted_distinct_and_uniform():
-    torch.manual_seed(0)
     counts, sampler = torch.zeros(20), sampler_of("ordered", 20)
     assert sampler.limit(5) == 20
     for _ in range(500):
@@ -43,7 +42,6 @@ def test_a_sample_is_sorted_distinct_and_uniform():
 
 
 def test_every_shift_is_drawn_and_differs_between_sequences():
-    torch.manual_seed(0)
     sampler = sampler_of("shift", 6)
     drawn = sampler.draw(4, 700, torch.device("cpu"))
     assert drawn.shape == (700, 4) and drawn.diff().eq(1).all()
@@ -184,12 +182,7 @@ def test_lengths_that_do_not_fit_and_spread_positions_with_a_cache_are_refused()
 
 
 def test_a_shift_leaves_tokens_without_position_at_zero():
-    flags = [
-        "--position-ids",
-        "digits",
-        "--position-digits",
-        " ".join(map("w{}".format, range(30))),
-    ]
+    flags = ["--position-ids", "digits", "--position-digits", " ".join(f"w{n}" for n in range(30))]
     flags += ["--random-positions", "30", "--position-sampler", "shift"]
     model, source = tiny("learned", *flags), sentences(3, 9)
     rows = model.encoder.assigner

@@ -5,6 +5,8 @@ from argparse import Namespace
 
 import pytest
 import torch
+from support.conversion import convert
+from support.expressed import trained
 from support.helpers import EVERY_ENCODING, OTHER_LAYERS, PAD, build, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
@@ -120,3 +122,10 @@ def test_a_checkpoint_loads_where_nothing_can_be_compiled(monkeypatch, caplog, t
         compiled.compile_layers(model, Namespace(compile_layers=True))
     assert "not compiled" in caplog.text
     assert model.encoder.layers[0]._compiled_call_impl is None
+
+
+def test_a_compiled_model_is_exported_without_the_flag(tmp_path, capsys):
+    pytest.importorskip("onnxruntime", reason="the format needs it")
+    path = trained(tmp_path / "ours", position_encoding="rotary", compile_layers=True)
+    convert("export", "onnx", path, tmp_path / "model.onnx", "--verify")
+    assert "--compile-layers: the exported model computes the same" in capsys.readouterr().out

@@ -82,7 +82,6 @@ def test_the_discriminator_does_not_teach_the_generator():
 
 
 def test_tokens_are_drawn_with_the_generators_probabilities():
-    torch.manual_seed(0)
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0])
     drawn = sample_tokens(logits.expand(20000, -1), repeatable=False)
     shares = torch.bincount(drawn, minlength=4) / 20000
