@@ -71,8 +71,9 @@ core_tests() (
     PATH=$1/venv/bin:$PATH
     python -m pytest -q -n 0 -m "not slow and not copies and not gpu" -p no:cacheprovider \
         -k "not ($LEFT_OUT)" "${CORE_TESTS[@]}" >"$1/tests.log" 2>&1 || true
-    tail -n 1 "$1/tests.log" | grep -oE '[0-9]+ (passed|failed|skipped|errors?)' | paste -sd, |
-        sed 's/,/, /g' || printf 'failed: %s' "$(reason "$1/tests.log")"
+    found=$(tail -n 1 "$1/tests.log" | grep -oE '[0-9]+ (passed|failed|skipped|errors?)' | paste -sd, |
+        sed 's/,/, /g') || found="failed: $(reason "$1/tests.log")"
+    printf '%s' "$found"
 )
 
 # Writes the row of one environment to its folder.

@@ -49,6 +49,7 @@ for split in train valid test; do
     done
 done
 [[ -d $OUT/data-bin ]] || {
+    rm -rf "$OUT/data-bin.part"
     fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --destdir "$OUT/data-bin.part" \
         --trainpref "$DATA/train.bpe" --validpref "$DATA/valid.bpe" --testpref "$DATA/test.bpe" >"$OUT/preprocess.log" 2>&1 ||
         die "$(tail -n 1 "$OUT/preprocess.log")"

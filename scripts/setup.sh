@@ -37,10 +37,12 @@ VENV_PYTHON=$VENV/bin/python LOG=$VENV/setup.log BUILD=$VENV/build-fairseq
 MARKER=$VENV/.fairseq_posenc
 HASH=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
 READY="$EXTRA ${HASH%% *}"
-if ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER ]]; then
+exit_if_ready() {
+    ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER ]] || return 0
     # an environment for the tests also has what the recipes need
     [[ $(<"$MARKER") != "$READY" && $(<"$MARKER") != "test ${HASH%% *}" ]] || { log "$VENV is ready" && exit; }
-fi
+}
+exit_if_ready
 
 # GPUs with a compute capability up to 7.0 need an older PyTorch.
 detect_device() {
@@ -173,6 +175,7 @@ log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already in
 mkdir -p "$VENV"
 exec 9>"$VENV/.lock"
 flock 9 # if several setup.sh start at once, one installs
+exit_if_ready
 trap stop_jobs EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

@@ -9,7 +9,8 @@
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SUBWORDS=${SUBWORDS:-subword-nmt} LANGUAGE=${LANGUAGE:-en} LONGEST=${LONGEST:-510} WORKERS=${WORKERS:-$(nproc)}
-LOWERCASE=${LOWERCASE-1} WIKITEXT=${WIKITEXT:-}
+WIKITEXT=${WIKITEXT:-}
+export LOWERCASE=${LOWERCASE-1} # byte_bpe.py reads it
 export TQDM_MININTERVAL=10 # otherwise the progress of subword-nmt fills a log
 COMMON=$HERE/../common START='' DICTIONARY=() TESTS=()
 [[ $SUBWORDS != byte-bpe ]] || SIZE=${SIZE:-50000}

@@ -27,6 +27,7 @@ RULE=(--optimizer adam --adam-betas "(0.9, $BETA)" --adam-eps 1e-6 --weight-deca
     --lr "$RATE" --lr-scheduler polynomial_decay --total-num-update "$UPDATES")
 [[ ${OPTIMIZER:-adam} != amos ]] || RULE=(--optimizer amos --amos-momentum 0.9 --fp16-no-flatten-grads
     --lr "$(awk "BEGIN { print 1 / sqrt($UPDATES) }")" --lr-scheduler fixed) # Amos finds its own decay (RoFormer, section 4.8)
+EVERY=$(((UPDATES + 99) / 100)) && KEPT=$((EVERY * ((UPDATES + 10 * EVERY - 1) / (10 * EVERY)))) # a tenth, as a multiple of EVERY
 
 exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE_DIR" \
     --task masked_lm --criterion masked_lm --arch "$ARCH" --dropout 0.1 --attention-dropout 0.1 \
@@ -34,6 +35,6 @@ exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
     "${RULE[@]}" --clip-norm "$CLIP" --warmup-updates $((WARMUP * UPDATES / USUAL)) \
     --batch-size "$SAMPLES" --update-freq "$PASSES" --required-batch-size-multiple 1 --max-update "$UPDATES" \
-    --save-interval-updates $(((UPDATES + 99) / 100)) --keep-interval-updates 1 --keep-interval-updates-pattern $(((UPDATES + 9) / 10)) \
+    --save-interval-updates "$EVERY" --keep-interval-updates 1 --keep-interval-updates-pattern "$KEPT" \
     --no-epoch-checkpoints --save-interval 1000000 --validate-interval 1000000 --update-epoch-batch-itr True \
     --seed 1 ${PRECISION:+"$PRECISION"} --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" "${@:4}"

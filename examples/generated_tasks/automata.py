@@ -28,7 +28,6 @@ def _parity(number: int) -> Symbols:
     summary="whether the number of 1s is even or odd",
     unit=_UNIT,
     symbols=(*BITS, EVEN, ODD),
-    control=True,
 )
 def parity(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     """A binary string, and whether its number of 1s is even."""
@@ -43,7 +42,6 @@ def parity(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     unit=_UNIT,
     symbols=(*BITS, *DIGITS),
     families=WRITERS,
-    control=True,
 )
 def counting(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     """A binary string, and its number of 1s; all numbers are equally probable."""

@@ -34,8 +34,6 @@ class GeneratedTask(NamedTuple):
         least: the smallest length.
         step: lengths are *least* plus a multiple of this number.
         most: the largest length, if there is one.
-        control: True if models are expected to fail beyond the training lengths.  Controls are left
-            out of means over tasks, and of the loss by which a search chooses.
     """
 
     name: str
@@ -48,7 +46,6 @@ class GeneratedTask(NamedTuple):
     least: int = 1
     step: int = 1
     most: Optional[int] = None
-    control: bool = False
 
     def sample(self, length: int, random: Random) -> Tuple[List[str], List[str]]:
         """An input and its output."""
@@ -118,7 +115,6 @@ def register_generated_task(
     least: int = 1,
     step: int = 1,
     most: Optional[int] = None,
-    control: bool = False,
 ) -> Callable[[Draw], Draw]:
     """Decorator that registers a function of a length and a ``random.Random`` as a task.
 
@@ -137,7 +133,7 @@ def register_generated_task(
 
     def add(draw: Draw) -> Draw:
         sizes = (least, step, most)
-        task = GeneratedTask(name, paper, summary, unit, known, draw, families, *sizes, control)
+        task = GeneratedTask(name, paper, summary, unit, known, draw, families, *sizes)
         if GENERATED_TASKS.setdefault(name, task) is not task:
             raise UsageError(f"task {name}: registered twice; choose another name")
         return draw

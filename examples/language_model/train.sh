@@ -7,6 +7,7 @@ set -euo pipefail
 ENCODING=${1:?a position encoding} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 UPDATES=${UPDATES:-55000} PRECISION=${PRECISION---fp16}
 mkdir -p "$SAVE_DIR"
+EVERY=$(((UPDATES + 99) / 100)) && KEPT=$((EVERY * ((UPDATES + 10 * EVERY - 1) / (10 * EVERY)))) # a tenth, as a multiple of EVERY
 
 exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE_DIR" \
     --task language_modeling --criterion cross_entropy --arch roformer_lm_small --position-encoding "$ENCODING" \
@@ -14,6 +15,6 @@ exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE
     --optimizer adam --adam-betas '(0.9, 0.95)' --adam-eps 1e-8 --weight-decay 0.1 --clip-norm 1.0 \
     --lr 6e-4 --lr-scheduler cosine --min-lr 6e-5 --warmup-init-lr 1e-7 --warmup-updates $(((UPDATES + 99) / 100)) \
     --batch-size 8 --update-freq 4 --required-batch-size-multiple 1 --max-update "$UPDATES" \
-    --save-interval-updates $(((UPDATES + 99) / 100)) --keep-interval-updates 1 --keep-interval-updates-pattern $(((UPDATES + 9) / 10)) \
+    --save-interval-updates "$EVERY" --keep-interval-updates 1 --keep-interval-updates-pattern "$KEPT" \
     --no-epoch-checkpoints --save-interval 1000000 --validate-interval 1000000 --update-epoch-batch-itr True \
     --seed 1 ${PRECISION:+"$PRECISION"} --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" "${@:4}"

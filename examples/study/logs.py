@@ -13,7 +13,7 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: 
 _MEMORY = re.compile(r"total memory = ([\d.]+) GB")
 _SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
 _SCORED = re.compile(r"Evaluated ([\d,]+) tokens")
-_COMMAND = re.compile(r"\+ ((?:fairseq|python)\S* .*)")
+_COMMAND = re.compile(r"\+ ((?:env|fairseq|python)\S* .*)")
 _SECONDS = re.compile(r"seconds (\d+)")
 _DIVERGED = re.compile(r"FloatingPointError: .*")
 

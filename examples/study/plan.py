@@ -181,7 +181,7 @@ def lengths(value: Any) -> List[int]:
     """Parse lengths such as ``1-8`` or ``[1-19:2, 30]``, and return them in increasing order."""
     found: Set[int] = set()
     for part in ",".join(value if isinstance(value, list) else [_text(value)]).split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+)(?::(\d+))?)?\s*", part)
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+)(?::([1-9]\d*))?)?\s*", part)
         need(match, f"{part}: expected lengths, such as 1-20,30 or 1-19:2")
         first, last, step = match.groups() if match else ("", "", "")
         found.update(range(int(first), int(last or first) + 1, int(step or 1)))

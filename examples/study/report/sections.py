@@ -73,8 +73,8 @@ def compared(study: Study) -> Drawn:
     told = flatten({key: plan[key] for key in _SETTINGS if plan.get(key)})
     settings = "; ".join(f"{key} {value}" for key, value in told.items())
     parts = [
-        f"Seeds {names(plan['seeds'])}; runs with the same seed read the same batches in the same "
-        f"order. Each run trained for {updates} updates on {tokens} tokens.",
+        f"Seeds {names(plan['seeds'])}; runs with the same seed, data and batch size read the same "
+        f"batches in the same order. Each run trained for {updates} updates on {tokens} tokens.",
         f"Settings of the plan: `{settings}`.",
         *([searched] if (searched := search(study)) else []),
     ]
