@@ -68,8 +68,8 @@ def setting(
     # values with which one traced graph works for texts of every length, as ONNX needs; a function
     # returns the values if a registry may still grow; None stands for all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
-    # what an exported model does instead; only for settings that change no output for one text,
-    # which fine-tuning does not inherit and exported models do not have
+    # an export's note on a setting that changes no output for one text: exported models do not
+    # have such a setting, and fine-tuning does not inherit it
     exported: Optional[str] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given."""
@@ -100,7 +100,7 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     """Refuse values outside the choices and ranges that *fields* declare."""
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
-        # whether another flag is a bound, which the default may violate
+        # the value of another flag can be a bound that excludes the default
         follows = any(isinstance(metadata.get(key), str) for key in _COMPARE)
         if value is not None and (follows or value != metadata.get("default")):
             check_value(field.name, value, metadata, options)
